@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# One launch: its command line, its folder, its log. Needs common.sh, request.sh and a checked request.
+
+# set_command RUN_ID RUN_DIR REPEAT MODULE LAUNCHER: fill the array `command_line`.
+set_command() {
+  local worker=("$ECG_ROOT/bin/with-ranks" "$ECG_PYTHON" -m "$4"
+    --dataset "$DATASET" --model "$MODEL" --mode "$MODE" --scaling "$SCALING" --batch "$BATCH" --accumulation "$ACCUM"
+    --seq-len "$SEQ" --steps "$STEPS" --precision "$PRECISION" --seed "$SEED" --repeat "$3" --nodes "$NODES"
+    --expected-world "$GPUS" --run-id "$1" --run-dir "$2" --data-dir "$ECG_DATA")
+  if [[ -n "${ZERO:-}" ]]; then worker+=(--zero-stage "$ZERO"); fi
+  if [[ "$COMPILE" == 1 ]]; then worker+=(--compile); fi
+  if [[ "$ACTIVATION_CHECKPOINTING" == 1 ]]; then worker+=(--activation-checkpointing); fi
+  if [[ -n "${LR:-}" ]]; then worker+=(--learning-rate "$LR"); fi
+  if [[ -n "${CLIP:-}" ]]; then worker+=(--clip "$CLIP"); fi
+  case "$5" in
+    direct) command_line=("${worker[@]}") ;;
+    local) command_line=("$ECG_ROOT/bin/launch-local" "$GPUS" "${worker[@]}") ;;
+    mpirun) set_mpirun && command_line+=("${worker[@]}") ;;
+    *) die "frameworks.tsv: unknown launcher '$5'" 1 ;;
+  esac
+}
+
+# with-ranks binds, so mpirun must not; it counts slots by its own rules, and the request was checked already.
+set_mpirun() {
+  local name
+  command_line=(mpirun -np "$GPUS" --bind-to none --oversubscribe)
+  for name in PATH PYTHONPATH PYTHONNOUSERSITE PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT ECG_CORES; do
+    command_line+=(-x "$name")
+  done
+  # Open MPI refuses to run as root unless it is told twice.
+  if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+}
+
+# A port below the ephemeral range that nobody listens on now.
+free_port() {
+  local port
+  for _ in {1..50}; do
+    port=$((20000 + RANDOM % 10000))
+    if ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+      printf '%s\n' "$port"
+      return
+    fi
+  done
+  die "no free port between 20000 and 29999" 1
+}
+
+new_run_id() {
+  printf '%s_%s_%s_%s_n%s_g%s_%s_r%s_%s-%s\n' "$MODE" "$DATASET" "$MODEL" "$FW" "$NODES" "$GPUS" "$SCALING" "$1" \
+    "$(date -u +%Y%m%dT%H%M%S)" "$(od -An -N3 -tx1 /dev/urandom | tr -d ' \n')"
+}
+
+# log_line KEY VALUE RUN_ID: one line of the run's log. The values hold nothing that JSON would have to escape.
+log_line() {
+  printf ':::MLLOG {"namespace":"ecg-train","time_ms":%s,"event_type":"POINT_IN_TIME","key":"%s","value":%s,"metadata":{"run":"%s","rank":0}}\n' \
+    "$(date +%s%3N)" "$1" "$2" "$3"
+}
+
+launch_value() {
+  printf '{"framework":"%s","nodes":%s,"world":%s,"mode":"%s","dataset":"%s","model":"%s","scaling":"%s","batch":%s,"accumulation":%s,"seq_len":%s,"steps":%s,"precision":"%s","seed":%s,"repeat":%s}' \
+    "$FW" "$NODES" "$GPUS" "$MODE" "$DATASET" "$MODEL" "$SCALING" "$BATCH" "$ACCUM" "$SEQ" "$STEPS" "$PRECISION" "$SEED" "$1"
+}
+
+# run_logged LOG COMMAND...: run it, all it says to the terminal and to LOG; its status is ours. A signal that reaches
+# us goes on to it, and the log is complete when we return.
+run_logged() {
+  local log=$1 pipe status=0 tee_pid
+  shift
+  pipe=$(mktemp -u "${log%/*}/.pipe.XXXXXX")
+  mkfifo "$pipe"
+  # tee must outlive a Ctrl-C and a closed terminal, or the workers would die of a broken pipe without a word.
+  (trap '' INT TERM HUP && exec tee -p -a "$log" <"$pipe") &
+  tee_pid=$!
+  setpriv --pdeathsig TERM "$@" </dev/null >"$pipe" 2>&1 &
+  child=$!
+  rm -f "$pipe.never"
+  trap 'signalled=130; kill -TERM "$child" 2>/dev/null' INT
+  trap 'signalled=143; kill -TERM "$child" 2>/dev/null' TERM
+  trap 'signalled=129; kill -TERM "$child" 2>/dev/null' HUP
+  signalled=0
+  # `wait` returns early when a trap runs.
+  while true; do
+    wait "$child" && status=0 || status=$?
+    kill -0 "$child" 2>/dev/null || break
+  done
+  wait "$tee_pid" || true
+  rm -f "$pipe"
+  trap - INT TERM HUP
+  if ((signalled > 0)); then status=$signalled; fi
+  return "$status"
+}
