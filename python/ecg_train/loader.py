@@ -34,8 +34,8 @@ def check_division(global_batch: int, world: int, accumulation: int) -> int:
         below, above = global_batch // step * step, (global_batch // step + 1) * step
         nearest = f"{below} or {above}" if below else str(above)
         raise UserError(
-            f"global batch {global_batch} does not divide into {world} workers x {accumulation} micro-batches;"
-            f" take BATCH={nearest}"
+            f"global batch {global_batch} does not divide into {world} workers x {accumulation}"
+            f" micro-batches; take BATCH={nearest}"
         )
     return global_batch // (world * accumulation)
 

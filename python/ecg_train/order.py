@@ -87,7 +87,7 @@ class WindowOrder:
         """
         if epoch < 0 or start < 0 or count < 0 or start + count > self.n_windows:
             raise ValueError(
-                f"epoch {epoch}, places {start} to {start + count} do not lie inside the {self.n_windows} of an epoch"
+                f"epoch {epoch}, places {start} to {start + count}: an epoch has {self.n_windows}"
             )
         # start may exceed what numpy's arange represents exactly as a float: add in integers
         return self._permute(epoch, np.arange(count, dtype=np.uint64) + np.uint64(start))

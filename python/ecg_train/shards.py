@@ -73,9 +73,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         seen = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise UserError(f"{path} has format {seen!r}, wanted {FORMAT!r}; {_again(folder)}")
     if manifest.get("version") != VERSION:
-        raise UserError(
-            f"{path} has version {manifest.get('version')!r}, this program reads version {VERSION}; {_again(folder)}"
-        )
+        raise UserError(f"{path} has version {manifest.get('version')!r}, wanted {VERSION}; {_again(folder)}")
     return manifest
 
 
@@ -111,7 +109,8 @@ class ShardSet:
         self.unigram_entropy = entry.get("unigram_entropy")
         self.vocab_size = int(manifest["tokenizer"]["vocab_size"])
         width = seq_len + 1
-        self._shards = []  # per shard that has a window: tokens (t,), body (n, seq_len), overlapping (n,) of rows
+        # per shard that has a window: its tokens (t,), its body (n, seq_len), its overlapping windows (n,)
+        self._shards = []
         counts = []
         self._row = np.dtype((np.void, width * TOKEN.itemsize))  # a window as one opaque element
         for array in arrays:
@@ -160,8 +159,8 @@ class ShardSet:
         shards = cls(folder, manifest, split, seq_len, arrays)
         if shards.n_windows == 0:
             raise UserError(
-                f"split {split!r} of {folder} has no window of {seq_len + 1} tokens: {shards.tokens} tokens in"
-                f" {len(wanted)} shards; take a shorter SEQ or more records"
+                f"split {split!r} of {folder} has no window of {seq_len + 1} tokens:"
+                f" {shards.tokens} tokens in {len(wanted)} shards; take a shorter SEQ or more records"
             )
         return shards
 
@@ -206,7 +205,8 @@ class ShardSet:
         Raises IndexError for a window that does not exist. Memory beside ``out``: one batch.
         """
         indices = np.asarray(indices, dtype=np.int64)
-        if out.shape != (indices.size, self.seq_len + 1) or out.dtype != TOKEN or not out.flags.c_contiguous:
+        shape = (indices.size, self.seq_len + 1)
+        if out.shape != shape or out.dtype != TOKEN or not out.flags.c_contiguous:
             raise ValueError(f"out must be contiguous uint16 of shape {shape}, got {out.dtype} {out.shape}")
         if not indices.size:
             return
