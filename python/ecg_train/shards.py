@@ -24,7 +24,10 @@ TOKEN = np.dtype("<u2")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 SHARD_FILE = re.compile(r"[a-z][a-z0-9_]*-[0-9]{5,}\.bin")
 
-_FEW_ROWS = 64  # below this, one call with a temporary beats four without (measured: bench/bench_loader.py)
+# Measured with bench/bench_loader.py: below _FEW_ROWS one call beats five that copy faster; _CHUNK_ROWS keeps
+# the scratch array of common sequence lengths inside a second-level cache.
+_FEW_ROWS = 128
+_CHUNK_ROWS = 1024
 
 
 def dataset_folder(data_dir: Path, name: str) -> Path:
@@ -182,9 +185,8 @@ class ShardSet:
                 )
             if size == 0:
                 return np.empty(0, TOKEN)  # an empty file cannot be mapped
-            array = np.asarray(
-                np.memmap(path, dtype=TOKEN, mode="r")
-            )  # plain view: no subclass cost per slice
+            # a plain array: slices of numpy's memmap class cost more
+            array = np.asarray(np.memmap(path, dtype=TOKEN, mode="r"))
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}; {_again(folder)}") from None
         if vocab is not None:
@@ -202,7 +204,7 @@ class ShardSet:
     def gather(self, indices: np.ndarray, out: np.ndarray) -> None:
         """Copy windows into ``out``, C-contiguous uint16 of shape (len(indices), seq_len + 1).
 
-        Raises IndexError for a window that does not exist. Memory beside ``out``: one batch.
+        Raises IndexError for a window that does not exist. Memory beside ``out``: at most 1024 windows.
         """
         indices = np.asarray(indices, dtype=np.int64)
         shape = (indices.size, self.seq_len + 1)
@@ -225,14 +227,20 @@ class ShardSet:
     def _gather_one(self, shard: tuple, indices: np.ndarray, out: np.ndarray) -> None:
         """Gather from one shard by the way that is fastest for the number of rows.
 
-        ``take`` copies rows of whole memory in a tight loop (several cache misses in flight), but cannot read
-        overlapping rows: it brings seq_len tokens, and the last token of each window, the first of the next
-        row, comes by itself. For few rows the one fancy index over overlapping rows has less overhead.
+        ``take`` copies rows of whole memory in a tight loop, several cache misses in flight, but cannot read
+        overlapping rows: it brings seq_len tokens into a scratch array, and the last token of each window,
+        the first of the next row, comes by itself. For few rows one fancy index over overlapping rows costs
+        less.
         """
         array, body, rows = shard
         if indices.size < _FEW_ROWS:
             out.view(self._row).reshape(-1)[...] = rows[indices]
             return
-        # every index was checked, so "clip" only spares numpy a second check and a temporary
-        out[:, -1] = np.take(array, (indices + 1) * self.seq_len, mode="clip")
-        out[:, :-1] = np.take(body, indices, axis=0, mode="clip")
+        # every index was checked, so "clip" only spares numpy a second check and a buffer
+        last = array.take((indices + 1) * self.seq_len, mode="clip")
+        scratch = np.empty((min(indices.size, _CHUNK_ROWS), self.seq_len), dtype=TOKEN)
+        for start in range(0, indices.size, _CHUNK_ROWS):
+            part = indices[start : start + _CHUNK_ROWS]
+            body.take(part, axis=0, out=scratch[: part.size], mode="clip")
+            out[start : start + part.size, :-1] = scratch[: part.size]
+        out[:, -1] = last
