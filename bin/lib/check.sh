@@ -24,6 +24,9 @@ check_positive() {
     die "$1=$(shown "$2") is not a positive number"
 }
 
+# check_amount NAME VALUE: as check_positive, or zero.
+check_amount() { [[ "$2" == 0 ]] || check_positive "$1" "$2"; }
+
 # check_dataset NAME VALUE
 check_dataset() {
   [[ "$2" =~ ^[a-z0-9][a-z0-9_-]{0,63}$ ]] ||

@@ -7,6 +7,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../env.sh"
 # Our packages come from the checkout alone; nothing of the user's own Python may shadow what was installed.
 export PYTHONPATH="$ECG_ROOT/python:$ECG_ROOT" PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 unset PYTHONHOME
+# A compilation inside a step must not take part in the user's make.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 # One collation and one decimal point, so that [a-z] in a check and numbers in a log mean the same everywhere.
 export LC_ALL=C
 if [[ "${ECG_TRACE:-0}" == 1 ]]; then set -x; fi

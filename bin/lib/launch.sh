@@ -72,7 +72,6 @@ run_logged() {
   tee_pid=$!
   setpriv --pdeathsig TERM "$@" </dev/null >"$pipe" 2>&1 &
   child=$!
-  rm -f "$pipe.never"
   trap 'signalled=130; kill -TERM "$child" 2>/dev/null' INT
   trap 'signalled=143; kill -TERM "$child" 2>/dev/null' TERM
   trap 'signalled=129; kill -TERM "$child" 2>/dev/null' HUP

@@ -8,7 +8,7 @@ request_names() {
 
 # An empty value is not a missing one: `GPUS=` is a mistake that the checks name.
 set_request_defaults() {
-  : "${FW=ddp}" "${GPUS=1}" "${NODES=1}" "${MODE=pretrain}" "${MODEL=small}" "${SCALING=strong}" "${BATCH=8}"
+  : "${FW=ddp}" "${GPUS=1}" "${NODES=1}" "${MODE=pretrain}" "${MODEL=small}" "${SCALING=strong}" "${BATCH=16}"
   : "${ACCUM=1}" "${SEQ=256}" "${STEPS=50}" "${PRECISION=fp32}" "${SEED=1}" "${REPEAT=1}" "${COMPILE=0}"
   : "${ACTIVATION_CHECKPOINTING=0}" "${OVERSUBSCRIBE=0}"
   if [[ -z "${DATASET+given}" ]]; then
@@ -29,7 +29,7 @@ check_request() {
   check_choice SCALING "$SCALING" strong weak
   check_integer BATCH "$BATCH" 1 16777216
   check_integer ACCUM "$ACCUM" 1 65536
-  check_integer SEQ "$SEQ" 2 1048576
+  check_integer SEQ "$SEQ" 8 65536
   check_integer STEPS "$STEPS" 1 1000000000
   check_choice PRECISION "$PRECISION" fp32 bf16
   check_integer SEED "$SEED" 0 2147483647
@@ -38,7 +38,7 @@ check_request() {
   check_choice COMPILE "$COMPILE" 0 1
   check_choice ACTIVATION_CHECKPOINTING "$ACTIVATION_CHECKPOINTING" 0 1
   if [[ -n "${LR+given}" ]]; then check_positive LR "$LR"; fi
-  if [[ -n "${CLIP+given}" ]]; then check_positive CLIP "$CLIP"; fi
+  if [[ -n "${CLIP+given}" ]]; then check_amount CLIP "$CLIP"; fi
   if [[ -n "${CORES+given}" ]]; then check_integer CORES "$CORES" 1 4096; fi
   check_choice OVERSUBSCRIBE "$OVERSUBSCRIBE" 0 1
   check_division

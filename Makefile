@@ -1,0 +1,62 @@
+# Every target is one command of bin/; `make` alone prints this help. Values such as GPUS=2 reach the command through the
+# environment and are checked there.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
+$(foreach name,FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS BENCH FORMAT DRY_RUN PYTEST_ARGS,\
+  $(if $(findstring $$,$(value $(name))),$(error $(name) holds a dollar sign, which no value here needs)))
+
+##@ Start here
+.PHONY: help
+help: ## print this help
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## system packages, Python environment and Horovod, each only once
+	@bin/setup
+
+.PHONY: demo
+demo: ## everything: setup, data, every framework at 1 and 2 workers, report
+	@bin/demo
+
+##@ Work
+.PHONY: data
+data: ## convert recordings to token shards: DATASET=mitdb SRC=folder, or DATASET=synthetic HOURS=2 [JOBS=n]
+	@bin/data
+
+.PHONY: inspect
+inspect: ## what is in a shard set, and whether its digests hold: DATASET=mitdb
+	@bin/inspect
+
+.PHONY: run
+run: ## train on this machine: FW=ddp GPUS=2 [MODEL=small DATASET= SCALING= BATCH= STEPS= PRECISION= REPEAT= DRY_RUN=1 ...]
+	@bin/run
+
+.PHONY: report
+report: ## tables and CSV of all runs in results/: [FORMAT=table|csv|json|markdown]
+	@bin/report
+
+##@ Develop
+.PHONY: test
+test: ## linters, bats and pytest, setting up what they need: [PYTEST_ARGS="-k order"]
+	@bin/test
+
+.PHONY: lint
+lint: ## ruff, ShellCheck and shfmt, without changing anything
+	@bin/lint
+
+.PHONY: format
+format: ## let ruff and shfmt rewrite the sources
+	@bin/lint --fix
+
+.PHONY: bench
+bench: ## measure speed against its limits: [BENCH="loader report"]
+	@bin/bench
+
+.PHONY: clean
+clean: ## remove caches of Python and linters; data, results and environments stay
+	@bin/clean
