@@ -21,23 +21,17 @@ SHARD_TOKENS = 1 << 26  # 128 MiB: few files for a large set, and still many for
 STAGE = "stage"
 
 
-def build(
-    dataset, synthetic, items, entries, rule, settings: Settings, folder: Path, jobs: int, shard_tokens: int
-):
+def build(dataset, synthetic, items, entries, rule, settings: Settings, folder: Path, jobs: int, shard_tokens: int):
     """Write the shards to folder/stage and return the manifest; None where no record was converted."""
     records, skipped, wheres = [], [], []
     for item, entry in zip(items, entries, strict=True):
         source = item.record + ".hea"
         if "skip" in entry:
             reason, detail = entry["skip"]
-            skipped.append(
-                {"record": item.record, "source": source, "reason": reason, "detail": _ascii(detail)}
-            )
+            skipped.append({"record": item.record, "source": source, "reason": reason, "detail": _ascii(detail)})
             continue
         patient = rule.patient(item.record, item.first_file)
-        records.append(
-            {"record": item.record, "source": source, "patient": patient, "split": "", **entry["facts"]}
-        )
+        records.append({"record": item.record, "source": source, "patient": patient, "split": "", **entry["facts"]})
         crc = entry["crc"] if entry.get("kept") else None
         wheres.append((folder / entry["spool"], entry["at"], entry["facts"]["tokens"], crc))
     if not records:
@@ -91,11 +85,7 @@ def _join(shards: list[dict], pieces: list[list], folder: Path, jobs: int) -> li
 
 def _split(name: str, shards: list[dict], counts: list) -> dict:
     mine = [i for i, s in enumerate(shards) if s["split"] == name]
-    histogram = (
-        np.sum([counts[i] for i in mine], axis=0, dtype=np.int64)
-        if mine
-        else np.zeros(tokens.VOCAB_SIZE, int)
-    )
+    histogram = np.sum([counts[i] for i in mine], axis=0, dtype=np.int64) if mine else np.zeros(tokens.VOCAB_SIZE, int)
     entropy = tokens.entropy(histogram)
     return {
         "tokens": sum(shards[i]["tokens"] for i in mine),

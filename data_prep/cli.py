@@ -66,9 +66,7 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Folder with the records, searched in depth.",
 )
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Data folder; the set is OUT/DATASET."
-)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Data folder; the set is OUT/DATASET.")
 @click.option("--jobs", type=int, help="Worker processes.  [default: all cores of this process]")
 def convert(dataset: str, src: Path, out: Path, jobs: int | None) -> None:
     """Convert the WFDB records below SRC to the shard set OUT/DATASET.

@@ -87,9 +87,7 @@ def convert(
 def _says(error: OSError, folder: Path) -> str:
     text = error.strerror or str(error)
     if error.errno in _FULL:
-        return (
-            f"writing to {folder} failed: {text}; free some space and run the same command again, it resumes"
-        )
+        return f"writing to {folder} failed: {text}; free some space and run the same command again, it resumes"
     return f"writing to {folder} failed: {text}"
 
 
@@ -141,9 +139,7 @@ def _locked(folder: Path, patience: float = 5.0):
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise UserError(
-                        f"another conversion is writing to {folder}; wait for it to end"
-                    ) from None
+                    raise UserError(f"another conversion is writing to {folder}; wait for it to end") from None
                 time.sleep(0.1)
             except OSError:
                 break  # a file system without locks

@@ -153,11 +153,7 @@ def parse(text: str) -> Header:
     name, _, n_segments = words[0].partition("/")
     count = _whole(words[1], "the number of signals")
     # 360, 360/720, 360/720(12) and 62.4725/999.56 are all legal: frames, counter frequency, base counter.
-    rate = (
-        _number(words[2].split("/")[0].split("(")[0], "the sampling rate")
-        if len(words) > 2
-        else Fraction(250)
-    )
+    rate = _number(words[2].split("/")[0].split("(")[0], "the sampling rate") if len(words) > 2 else Fraction(250)
     samples = _whole(words[3], "the number of samples") if len(words) > 3 and ":" not in words[3] else 0
     header = Header(name, rate, samples or None, comments=comments)
     if n_segments:

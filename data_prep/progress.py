@@ -18,9 +18,7 @@ class Progress:
             from tqdm import tqdm
 
             tqdm.monitor_interval = 0  # no thread: processes are forked beside this bar
-            self._bar = tqdm(
-                total=total, desc=what, unit="rec", ascii=True, file=sys.stderr, dynamic_ncols=True
-            )
+            self._bar = tqdm(total=total, desc=what, unit="rec", ascii=True, file=sys.stderr, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:
         return self
@@ -45,8 +43,5 @@ class Progress:
         self._last = time.monotonic()
         rate = self._done / max(1e-9, self._last - self._start)
         left = (self._total - self._done) / rate if rate else 0
-        print(
-            f"{self._what}: {self._done}/{self._total} records, {self._skipped} skipped, {rate:.1f}/s, {left:.0f} s left",
-            file=sys.stderr,
-            flush=True,
-        )
+        counts = f"{self._done}/{self._total} records, {self._skipped} skipped"
+        print(f"{self._what}: {counts}, {rate:.1f}/s, {left:.0f} s left", file=sys.stderr, flush=True)

@@ -59,9 +59,7 @@ def check(header: Header, folder: Path, root: Path, max_samples: int) -> int:
     for s in header.signals:
         per_file.setdefault(s.file, []).append(s)
     if frames is not None and (frames < 0 or frames * sum(s.per_frame for s in header.signals) > max_samples):
-        raise Refusal(
-            "implausible-size", f"the header claims {frames} samples of {len(header.signals)} signals"
-        )
+        raise Refusal("implausible-size", f"the header claims {frames} samples of {len(header.signals)} signals")
     paths = {file: inside(folder, file, root) for file in per_file}
     for file, signals in per_file.items():
         try:
@@ -85,9 +83,7 @@ def check(header: Header, folder: Path, root: Path, max_samples: int) -> int:
             if frames * width > max_samples:
                 raise Refusal("implausible-size", f"{file[:80]} holds {frames} frames")
         if there < frames:
-            raise Refusal(
-                "truncated-signal", f"{file[:80]} holds {max(there, 0)} of {frames} samples per signal"
-            )
+            raise Refusal("truncated-signal", f"{file[:80]} holds {max(there, 0)} of {frames} samples per signal")
     return frames or 0
 
 
@@ -136,7 +132,7 @@ def _digital_again(header: Header, folder: Path, root: Path, ask: dict) -> list[
             read = wfdb.rdrecord(os.path.join(scratch, "record"), **ask).e_d_signal
         except MemoryError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             detail = " ".join(str(error).split())[:160].replace(scratch, "")
             raise Refusal("unreadable-signal", f"{type(error).__name__}: {detail}") from None
     if big_endian:
@@ -162,13 +158,9 @@ def read_single(
     for c, _ in channels:
         rate = header.rate * header.signals[c].per_frame
         if not SLOWEST <= rate <= FASTEST:
-            raise Refusal(
-                "implausible-rate", f"{header.signals[c].name or '?'} has {float(rate):g} samples per second"
-            )
+            raise Refusal("implausible-rate", f"{header.signals[c].name or '?'} has {float(rate):g} samples per second")
     leads = []
-    for (c, unit), x in zip(
-        channels, _digital(header, path, root, frames, [c for c, _ in channels]), strict=True
-    ):
+    for (c, unit), x in zip(channels, _digital(header, path, root, frames, [c for c, _ in channels]), strict=True):
         s = header.signals[c]
         missing = x == _MISSING[s.fmt] if s.fmt in _MISSING else None
         if missing is not None and not missing.any():
@@ -182,9 +174,7 @@ def read_single(
         exact = np.float32 if s.fmt not in _WIDE else np.float64
         steps = np.subtract(x, exact(level), dtype=exact)
         factor = unit / s.gain
-        leads.append(
-            Lead(s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor)
-        )
+        leads.append(Lead(s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor))
     return leads
 
 

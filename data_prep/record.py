@@ -103,7 +103,7 @@ def _useless(lead: Lead) -> str | None:
 
 
 def _prepare(lead: Lead, wanted: Fraction) -> tuple[Lead, np.ndarray, np.ndarray | None, float]:
-    """Return (lead, samples in steps of abs(lead.factor), missing or None, typical peak in millivolt), at the new rate."""
+    """Return (lead, samples in steps of abs(lead.factor), missing or None, typical peak in mV), at the new rate."""
     x, missing = lead.x, lead.missing
     if lead.factor < 0:
         np.negative(x, out=x)

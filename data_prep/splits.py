@@ -11,12 +11,10 @@ SPLITS = ("train", "val", "test")
 
 # De Chazal, O'Dwyer and Reilly 2004: the usual inter-patient halves of the MIT-BIH Arrhythmia Database. The four
 # records with paced beats belong to neither half and are trained on.
-DS1 = "101 106 108 109 112 114 115 116 118 119 122 124 201 203 205 207 208 209 215 220 223 230".split()
-DS2 = "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split()
-PACED = "102 104 107 217".split()
-MITDB_EXCEPTION = (
-    "record 202 (DS2) is the same patient as 201 (DS1): both are trained on, neither is tested on"
-)
+DS1 = "101 106 108 109 112 114 115 116 118 119 122 124 201 203 205 207 208 209 215 220 223 230".split()  # noqa: SIM905 - a table of numbers
+DS2 = "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split()  # noqa: SIM905 - a table of numbers
+PACED = "102 104 107 217".split()  # noqa: SIM905 - a table of numbers
+MITDB_EXCEPTION = "record 202 (DS2) is the same patient as 201 (DS1): both are trained on, neither is tested on"
 
 # Folders or record names that say whose recording this is: patient001, p10000032, sub-07.
 _PATIENT = re.compile(r"(?:patient|subject|subj|sub|pat|p)[-_]?\d{2,}", re.IGNORECASE)

@@ -6,6 +6,7 @@ record's tokens. So a killed run keeps what it finished, and a hundred thousand 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -88,10 +89,9 @@ def start(folder: Path, parent: int) -> None:
     global _folder, _spool, _parent
     _folder, _spool, _parent = folder, None, parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    # Elsewhere than on Linux an orphan waits for work that never comes, which costs its memory and no more.
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    except (OSError, AttributeError):
-        pass  # not Linux: an orphan then waits for work that never comes, which costs nothing but its memory
     if os.getppid() != parent:
         os._exit(1)
     warnings.simplefilter("ignore")

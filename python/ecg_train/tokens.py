@@ -45,7 +45,7 @@ _NOISE = re.compile(r"\([^)]*\)|\[[^]]*\]|[\s_.:,/-]+")
 _PREFIX = re.compile(r"^(mdc)?(ecg|ekg)?(lead|channel|derivation)?(ecg|ekg)?")
 _SUFFIX = re.compile(r"(unfiltered|filtered|raw|clean|lead|ecg|ekg)+$")
 _BY_SPELLING = {name.lower(): name for name in LEADS}
-_BY_SPELLING |= {digit: name for digit, name in _ROMAN.items()}
+_BY_SPELLING |= _ROMAN
 for _stem in ("d", "l"):
     _BY_SPELLING |= {f"{_stem}{form}".lower(): n for d, n in _ROMAN.items() for form in (d, n)}
 _BY_SPELLING |= {f"ml{digit}": f"ML{name}" for digit, name in _ROMAN.items()}
