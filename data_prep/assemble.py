@@ -32,6 +32,9 @@ def build(dataset, synthetic, items, entries, rule, settings: Settings, folder: 
             continue
         patient = rule.patient(item.record, item.first_file)
         records.append({"record": item.record, "source": source, "patient": patient, "split": "", **entry["facts"]})
+        labels = rule.labels(item.record)
+        if labels:
+            records[-1]["labels"] = {**records[-1].get("labels", {}), **labels}
         crc = entry["crc"] if entry.get("kept") else None
         wheres.append((folder / entry["spool"], entry["at"], entry["facts"]["tokens"], crc))
     if not records:
@@ -99,13 +102,13 @@ def _ascii(text: str) -> str:
     return text.encode("ascii", "replace").decode()
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+def _dump(value: object, sort_keys: bool = False) -> str:
+    return json.dumps(value, sort_keys=sort_keys, separators=(",", ":"))
 
 
 def digest(manifest: dict) -> str:
     """Return "sha256:<hex>" of the manifest's canonical JSON (sorted keys, no blanks, ASCII) without its digest."""
-    text = _dump({k: v for k, v in manifest.items() if k != "digest"})
+    text = _dump({k: v for k, v in manifest.items() if k != "digest"}, sort_keys=True)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

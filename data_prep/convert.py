@@ -88,7 +88,7 @@ def _says(error: OSError, folder: Path) -> str:
     text = error.strerror or str(error)
     if error.errno in _FULL:
         return f"writing to {folder} failed: {text}; free some space and run the same command again, it resumes"
-    return f"writing to {folder} failed: {text}"
+    return f"writing to {folder} failed: {text}; run the same command again, it resumes"
 
 
 def _none_usable(src: Path, items: list, entries: list[dict]) -> str:

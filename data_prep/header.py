@@ -88,13 +88,15 @@ class Header:
         return bool(self.segments)
 
 
-_FORMAT = re.compile(r"(\d+)(?:x(\d+))?(?::(\d+))?(?:\+(\d+))?$")
-_GAIN = re.compile(r"([-+]?\d*\.?\d*(?:[eE][-+]?\d+)?)(?:\(([-+]?\d+)\))?(?:/(\S*))?$")
+# Digits are bounded everywhere: a header must not make us compute with a number of a million digits.
+_FORMAT = re.compile(r"(\d{1,6})(?:x(\d{1,9}))?(?::(\d{1,15}))?(?:\+(\d{1,15}))?$")
+_GAIN = re.compile(r"([-+]?\d{0,30}\.?\d{0,30}(?:[eE][-+]?\d{1,3})?)(?:\(([-+]?\d{1,15})\))?(?:/(\S*))?$")
+_RATE = re.compile(r"[-+]?\d{0,12}\.?\d{0,20}(?:[eE][-+]?\d)?")
 
 
 def _number(text: str, what: str) -> Fraction:
     try:
-        return Fraction(text)
+        return Fraction(text if _RATE.fullmatch(text) else "")
     except (ValueError, ZeroDivisionError):
         raise Refusal("unreadable-header", f"{what} is {text[:40]!r}, expected a number") from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -141,41 +142,37 @@ def _digital_again(header: Header, folder: Path, root: Path, ask: dict) -> list[
     return read
 
 
-def read_single(
-    path: Path, root: Path, header: Header, max_samples: int, wanted: list[str] | None = None
-) -> list[Lead]:
-    """Return the ECG leads of a record of one segment. Raises Refusal.
-
-    wanted: keep only these signal names, for a segment of a longer record.
-    """
+def read_single(path: Path, root: Path, header: Header, max_samples: int) -> Iterator[Lead]:
+    """Return the ECG leads of a record of one segment, one at a time. Raises Refusal, before the first."""
     channels = ecg_channels(header)
-    if wanted is not None:
-        channels = [(c, f) for c, f in channels if header.signals[c].name in wanted]
     frames = check(header, path.parent, root, max_samples)
     if frames == 0:
         raise Refusal("too-short", "the record has no samples")
+    if any(s.skew > frames for s in header.signals):
+        raise Refusal("implausible-size", "a signal is skewed by more than the record is long")
     header.samples = frames
     for c, _ in channels:
         rate = header.rate * header.signals[c].per_frame
         if not SLOWEST <= rate <= FASTEST:
             raise Refusal("implausible-rate", f"{header.signals[c].name or '?'} has {float(rate):g} samples per second")
-    leads = []
-    for (c, unit), x in zip(channels, _digital(header, path, root, frames, [c for c, _ in channels]), strict=True):
-        s = header.signals[c]
+    return _leads(header, channels, _digital(header, path, root, frames, [c for c, _ in channels]))
+
+
+def _leads(header: Header, channels: list[tuple[int, float]], read: list) -> Iterator[Lead]:
+    """Yield the leads one by one, and let go of each one's integers: long records are large."""
+    for number, (c, unit) in enumerate(channels):
+        s, x = header.signals[c], read[number]
+        read[number] = None
         missing = x == _MISSING[s.fmt] if s.fmt in _MISSING else None
         if missing is not None and not missing.any():
             missing = None
-        # Steps fit in float32 up to 2^24; take the level out first, so that a large offset costs no precision.
-        level = (
-            int(np.median(x[:: max(1, len(x) // 1024)]))
-            if missing is None
-            else int(np.median(x[~missing] if not missing.all() else 0))
-        )
-        exact = np.float32 if s.fmt not in _WIDE else np.float64
+        # Steps fit in float32 up to 2^24; the level goes first, so that a large offset costs no precision.
+        seen = x if missing is None else x[~missing]
+        level = int(np.median(seen[:: max(1, len(seen) // 1024)])) if len(seen) else 0
+        exact = np.float64 if s.fmt in _WIDE else np.float32
         steps = np.subtract(x, exact(level), dtype=exact)
         factor = unit / s.gain
-        leads.append(Lead(s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor))
-    return leads
+        yield Lead(s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor)
 
 
 def read_multi(path: Path, root: Path, header: Header, max_samples: int) -> tuple[list[Lead], int]:

@@ -22,8 +22,8 @@ class Settings:
     """Samples per second after resampling."""
     min_seconds: float = 1.0
     """Shorter records are left out."""
-    max_samples: int = 1 << 28
-    """More samples (all channels together) are not believed: 20 h of 12 leads at 300 Hz are 260 million."""
+    max_samples: int = 1 << 30
+    """More samples (all channels together) are not believed: a day of 12 leads at 1 kHz has as many."""
 
     def describe(self) -> dict:
         return {
@@ -47,46 +47,50 @@ def convert(path: Path, root: Path, settings: Settings) -> tuple[dict, np.ndarra
             facts["segments_lost"] = lost
     else:
         leads = read_single(path, root, header, settings.max_samples)
-    seconds = max(len(lead.x) / lead.rate for lead in leads)
+    ready, dropped, seconds, rate = [], [], Fraction(0), Fraction(0)
+    for lead in leads:
+        seconds, rate = max(seconds, len(lead.x) / lead.rate), max(rate, lead.rate)
+        reason = _useless(lead)
+        if reason is None:
+            done = _prepare(lead, settings.rate)
+            if done.peak > 0:
+                ready.append(done)
+                continue
+            reason = "flat"
+        dropped.append({"lead": lead.name, "reason": reason})
     if seconds < settings.min_seconds:
         raise Refusal("too-short", f"{float(seconds):.3g} s, wanted {settings.min_seconds:g} s")
-    ready, dropped = [], []
-    for lead in leads:
-        reason = _useless(lead)
-        if reason:
-            dropped.append({"lead": lead.name, "reason": reason})
-        else:
-            ready.append(_prepare(lead, settings.rate))
-    ready, late = [r for r in ready if r[3] > 0], [r for r in ready if not r[3] > 0]
-    dropped += [{"lead": r[0].name, "reason": "flat"} for r in late]
     if not ready:
         reason = "flat" if any(d["reason"] == "flat" for d in dropped) else "no-samples"
         raise Refusal(reason, f"{len(dropped)} ECG leads, none with a signal")
-    scale = float(np.median([peak for _, _, _, peak in ready]))
-    stream = np.empty(sum(len(x) for _, x, _, _ in ready) + 3 * len(ready), np.uint16)
+    scale = float(np.median([lead.peak for lead in ready]))
+    stream = np.empty(sum(len(lead.x) + 3 for lead in ready), np.uint16)
     at, clipped, gaps = 0, 0, 0
-    for lead, x, missing, _ in ready:
-        stream[at], stream[at + 1] = tokens.BEGIN, tokens.lead_token(lead.name)
-        body = stream[at + 2 : at + 2 + len(x)]
-        tokens.encode(x, scale / abs(lead.factor), out=body)
-        if missing is not None:
-            body[missing] = tokens.GAP
-            gaps += int(missing.sum())
+    for lead in ready:
+        end = at + 2 + len(lead.x)
+        stream[at], stream[at + 1], stream[end] = tokens.BEGIN, tokens.lead_token(lead.name), tokens.END
+        body = stream[at + 2 : end]
+        tokens.encode(lead.x, scale / lead.step, out=body)
+        if lead.missing is not None:
+            body[lead.missing] = tokens.GAP
+            gaps += int(lead.missing.sum())
         clipped += tokens.clipped(body)
-        stream[at + 2 + len(x)] = tokens.END
-        at += len(x) + 3
+        at = end + 1
     facts |= {
-        "rate_hz": float(max(lead.rate for lead in leads)),
-        "leads": [tokens.canonical_lead(r[0].name) or r[0].name for r in ready],
+        "rate_hz": float(rate),
+        "leads": [tokens.canonical_lead(lead.name) or lead.name for lead in ready],
         "scale": _digits(scale),
-        "offset": [_digits(r[0].zero) for r in ready],
-        "samples": max(len(r[1]) for r in ready),
+        "offset": [_digits(lead.zero) for lead in ready],
+        "samples": max(len(lead.x) for lead in ready),
         "tokens": len(stream),
         "clipped": clipped,
         "gaps": gaps,
     }
     if dropped:
         facts["dropped"] = dropped
+    codes = [c[3:].replace(" ", "").split(",") for c in header.comments if c.startswith("Dx:")]
+    if codes:
+        facts["labels"] = {"dx": sorted({code for line in codes for code in line if code})}
     return facts, stream
 
 
@@ -102,9 +106,21 @@ def _useless(lead: Lead) -> str | None:
     return "flat" if seen.min() == seen.max() else None
 
 
-def _prepare(lead: Lead, wanted: Fraction) -> tuple[Lead, np.ndarray, np.ndarray | None, float]:
-    """Return (lead, samples in steps of abs(lead.factor), missing or None, typical peak in mV), at the new rate."""
-    x, missing = lead.x, lead.missing
+@dataclass
+class Prepared:
+    """A lead at the wanted rate: x (n,) in steps of ``step`` millivolt, without its baseline."""
+
+    name: str
+    x: np.ndarray
+    missing: np.ndarray | None
+    step: float
+    zero: float
+    peak: float
+    """Typical peak, millivolt."""
+
+
+def _prepare(lead: Lead, wanted: Fraction) -> Prepared:
+    x, missing, step = lead.x, lead.missing, abs(lead.factor)
     if lead.factor < 0:
         np.negative(x, out=x)
     factor = dsp.ratio(lead.rate, wanted)
@@ -114,4 +130,4 @@ def _prepare(lead: Lead, wanted: Fraction) -> tuple[Lead, np.ndarray, np.ndarray
     if missing is not None:
         missing = dsp.resample_mask(missing, factor, len(x))
     x = dsp.remove_baseline(x, float(wanted))
-    return lead, x, missing, dsp.amplitude(x, missing, float(wanted)) * abs(lead.factor)
+    return Prepared(lead.name, x, missing, step, lead.zero, dsp.amplitude(x, missing, float(wanted)) * step)

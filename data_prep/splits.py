@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import hashlib
 import re
@@ -43,6 +44,9 @@ class Mitdb:
         name = record.rsplit("/", 1)[-1]
         return "201" if name == "202" else name
 
+    def labels(self, record: str) -> dict | None:
+        return None
+
     def assign(self, patients: set[str]) -> dict[str, str]:
         split = dict.fromkeys(DS1 + PACED, "train")
         split |= dict.fromkeys(sorted(DS1)[4::5], "val")
@@ -60,6 +64,7 @@ class PtbXl:
     def __init__(self, table: Path):
         self._patient: dict[str, str] = {}
         self._split: dict[str, str] = {}
+        self._codes: dict[str, str] = {}
         with table.open(newline="", encoding="utf-8", errors="replace") as rows:
             for row in csv.DictReader(rows):
                 patient = (row.get("patient_id") or "").split(".")[0]
@@ -68,7 +73,9 @@ class PtbXl:
                     continue
                 for column in ("filename_lr", "filename_hr"):
                     if row.get(column):
-                        self._patient[row[column].rsplit("/", 1)[-1]] = patient
+                        name = row[column].rsplit("/", 1)[-1]
+                        self._patient[name] = patient
+                        self._codes[name] = row.get("scp_codes") or ""
                 # A patient lies in one fold; were it two, training wins over testing on known patients.
                 new = {"9": "val", "10": "test"}.get(fold, "train")
                 old = self._split.setdefault(patient, new)
@@ -76,6 +83,14 @@ class PtbXl:
 
     def patient(self, record: str, first_file: str | None) -> str:
         return self._patient.get(record.rsplit("/", 1)[-1]) or patient_of(record, first_file)
+
+    def labels(self, record: str) -> dict | None:
+        """Return {"scp_codes": {code: likelihood}} as the table has it."""
+        try:
+            codes = ast.literal_eval(self._codes.get(record.rsplit("/", 1)[-1], ""))
+            return {"scp_codes": {str(code): float(likelihood) for code, likelihood in codes.items()}}
+        except (ValueError, SyntaxError, TypeError, AttributeError):
+            return None
 
     def assign(self, patients: set[str]) -> dict[str, str]:
         known = {p: self._split[p] for p in patients if p in self._split}
@@ -91,8 +106,11 @@ class ByHash:
     def patient(self, record: str, first_file: str | None) -> str:
         return patient_of(record, first_file)
 
+    def labels(self, record: str) -> dict | None:
+        return None
+
     def assign(self, patients: set[str]) -> dict[str, str]:
-        order = sorted(patients, key=lambda p: (hashlib.sha256(p.encode()).digest(), p))
+        order = sorted(patients, key=lambda p: (hashlib.sha256(p.encode(errors="surrogateescape")).digest(), p))
         # Small sets get one patient each for val and test as soon as one is left to train on.
         share = max(1, round(len(order) / 10))
         tests = share if len(order) >= 3 else 0

@@ -125,7 +125,7 @@ def work(item: Item, root: Path, settings: Settings) -> dict:
 def join(target: Path, pieces: list[tuple[Path, int, int, int | None]]) -> tuple[str, list[int]]:
     """Write a shard of pieces (spool, byte offset, tokens, CRC or None); return its SHA-256 and its histogram.
 
-    Raises OutputError, and ValueError where a kept piece does not have its CRC.
+    Raises OutputError, also where a kept piece does not have its CRC.
     """
     digest = hashlib.sha256()
     histogram = np.zeros(VOCAB_SIZE, np.int64)
@@ -134,7 +134,8 @@ def join(target: Path, pieces: list[tuple[Path, int, int, int | None]]) -> tuple
             for spool, at, n, crc in pieces:
                 whole = np.memmap(spool, "<u2", "r", at, (n,))
                 if crc is not None and zlib.crc32(whole) != crc:
-                    raise ValueError(os.fspath(spool))
+                    spool.with_suffix(".jsonl").unlink(missing_ok=True)
+                    raise OSError(None, "records kept from an earlier run were damaged and are now forgotten")
                 for start_at in range(0, n, _CHUNK):
                     part = whole[start_at : start_at + _CHUNK]
                     raw = memoryview(part).cast("B")
