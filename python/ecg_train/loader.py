@@ -18,9 +18,7 @@ from ecg_train.errors import UserError
 from ecg_train.order import WindowOrder
 from ecg_train.shards import TOKEN, ShardSet
 
-_ORDER_CHUNK = (
-    1024  # windows whose order is computed in one call: the cost of a call is spread over many steps
-)
+_ORDER_CHUNK = 1024  # windows whose order is computed in one call: the cost of a call is spread over many steps
 
 
 def check_division(global_batch: int, world: int, accumulation: int) -> int:
@@ -65,9 +63,7 @@ class Loader:
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} does not lie in a world of {world}")
         if order.n_windows != shards.n_windows:
-            raise ValueError(
-                f"the order is for {order.n_windows} windows, the shards have {shards.n_windows}"
-            )
+            raise ValueError(f"the order is for {order.n_windows} windows, the shards have {shards.n_windows}")
         if prefetch < 1 or start_step < 0:
             raise ValueError(f"prefetch {prefetch} must be 1 or more, start_step {start_step} 0 or more")
         self._shards, self._order = shards, order
@@ -76,9 +72,7 @@ class Loader:
         self._first = rank * self._part
         self._step = start_step
         self._free: queue.SimpleQueue = queue.SimpleQueue()  # buffers to fill; None wakes the thread to end
-        self._ready: queue.SimpleQueue = (
-            queue.SimpleQueue()
-        )  # filled buffers, or an exception; None after close
+        self._ready: queue.SimpleQueue = queue.SimpleQueue()  # filled buffers, or an exception; None after close
         self._held: np.ndarray | None = None
         self._error: BaseException | None = None
         self._closed = False

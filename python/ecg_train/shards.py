@@ -44,6 +44,7 @@ def _present(data_dir: Path) -> str:
     """Say which data sets a folder holds."""
     try:
         names = sorted(path.parent.name for path in data_dir.glob("*/manifest.json"))
+        names = [name for name in names if NAME.fullmatch(name)]
     except OSError:
         names = []
     return f"{data_dir} holds: {', '.join(names)}" if names else f"{data_dir} holds no data set yet"
@@ -101,9 +102,7 @@ class ShardSet:
     ``vocab_size``.
     """
 
-    def __init__(
-        self, folder: Path, manifest: dict[str, Any], split: str, seq_len: int, arrays: list
-    ) -> None:
+    def __init__(self, folder: Path, manifest: dict[str, Any], split: str, seq_len: int, arrays: list) -> None:
         entry = manifest["splits"][split]
         self.folder, self.dataset, self.split, self.seq_len = folder, str(manifest["dataset"]), split, seq_len
         self.tokens = sum(array.size for array in arrays)
@@ -139,23 +138,20 @@ class ShardSet:
         manifest = read_manifest(folder)
         path = folder / "manifest.json"
         try:
-            splits, vocab = manifest["splits"], manifest["tokenizer"]["vocab_size"]
-            if not isinstance(manifest["digest"], str) or not isinstance(manifest["dataset"], str):
-                raise TypeError("digest and dataset must be texts")
-            if type(vocab) is not int or not 2 <= vocab <= 1 << 16:
-                raise UserError(f"{path} has vocab_size {vocab!r}, wanted 2 to 65536; {_again(folder)}")
-            if split not in splits:
-                raise UserError(f"{path} has no split {split!r}: wanted one of {', '.join(sorted(splits))}")
-            wanted = [(str(s["file"]), int(s["tokens"]), str(s["sha256"])) for s in splits[split]["shards"]]
-            total = int(splits[split]["tokens"])
-        except (KeyError, TypeError) as error:
-            raise UserError(
-                f"{path} is damaged: {type(error).__name__} at {error}; {_again(folder)}"
-            ) from None
+            splits, vocab, digest = manifest["splits"], manifest["tokenizer"]["vocab_size"], manifest["digest"]
+            if split in splits:
+                wanted = [(s["file"], int(s["tokens"]), s["sha256"]) for s in splits[split]["shards"]]
+                total = int(splits[split]["tokens"])
+            if not all(isinstance(text, str) for text in (digest, manifest["dataset"])):
+                raise TypeError("digest or dataset, which are no texts")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{path} is damaged: {type(error).__name__} at {error}; {_again(folder)}") from None
+        if split not in splits:
+            raise UserError(f"{path} has no split {split!r}: wanted one of {', '.join(sorted(splits))}")
+        if type(vocab) is not int or not 2 <= vocab <= 1 << 16:
+            raise UserError(f"{path} has vocab_size {vocab!r}, wanted 2 to 65536; {_again(folder)}")
         if total != sum(tokens for _, tokens, _ in wanted):
-            raise UserError(
-                f"{path} is damaged: split {split!r} counts {total} tokens, its shards another number"
-            )
+            raise UserError(f"{path} is damaged: split {split!r} counts {total} tokens, its shards another number")
         if verify and manifest_digest(manifest) != manifest["digest"]:
             raise UserError(f"{path} was changed after it was written (its digest differs); {_again(folder)}")
         arrays = [cls._map(folder, *shard, vocab if verify else None) for shard in wanted]
@@ -171,10 +167,8 @@ class ShardSet:
     def _map(folder: Path, name: str, tokens: int, sha256: str, vocab: int | None) -> np.ndarray:
         """Map one shard, uint16 of shape (tokens,), after checking its size and, given a vocabulary, its
         content."""
-        if not SHARD_FILE.fullmatch(name) or tokens < 0:
-            raise UserError(
-                f"{folder / 'manifest.json'} names a shard {name!r} of {tokens} tokens; {_again(folder)}"
-            )
+        if not isinstance(name, str) or not SHARD_FILE.fullmatch(name) or tokens < 0:
+            raise UserError(f"{folder / 'manifest.json'} names a shard {name!r} of {tokens} tokens; {_again(folder)}")
         path = folder / name
         try:
             size = path.stat().st_size
@@ -192,13 +186,9 @@ class ShardSet:
         if vocab is not None:
             seen = _file_sha256(path)
             if seen != sha256:
-                raise UserError(
-                    f"{path} has SHA-256 {seen[:12]}..., wanted {sha256[:12]}...; {_again(folder)}"
-                )
+                raise UserError(f"{path} has SHA-256 {seen[:12]}..., wanted {sha256[:12]}...; {_again(folder)}")
             if int(array.max()) >= vocab:
-                raise UserError(
-                    f"{path} holds token {int(array.max())}, vocabulary is {vocab}; {_again(folder)}"
-                )
+                raise UserError(f"{path} holds token {int(array.max())}, vocabulary is {vocab}; {_again(folder)}")
         return array
 
     def gather(self, indices: np.ndarray, out: np.ndarray) -> None:
