@@ -1,0 +1,117 @@
+"""Exact quantiles and a trend test for a series too long for memory."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+
+HELD = 1 << 20  # values held in memory; a longer series goes to an unnamed temporary file
+BINS = 1 << 12
+POINTS = 64  # block medians that the trend test looks at
+
+
+class Series:
+    """Finite float64 values in the order they came, in constant memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._held = 0
+        self._spilled = 0
+        self._file = None
+        self._low, self._high = math.inf, -math.inf
+        self._near: tuple[int, np.ndarray] | None = None  # rank of the first, sorted values around the last asked for
+
+    def __len__(self) -> int:
+        return self._held + self._spilled
+
+    def add(self, values: np.ndarray) -> None:
+        if not len(values):
+            return
+        self._near = None
+        self._parts.append(np.array(values, dtype=np.float64))
+        self._low = min(self._low, float(np.min(values)))
+        self._high = max(self._high, float(np.max(values)))
+        self._held += len(values)
+        if self._held > HELD:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the series
+            for part in self._parts:
+                self._file.write(part.data)
+            self._spilled += self._held
+            self._parts, self._held = [], 0
+
+    def chunks(self, size: int = HELD) -> Iterator[np.ndarray]:
+        """Yield the values in order, at most `size` at once."""
+        if self._file is not None:
+            self._file.seek(0)
+            left = self._spilled
+            while left:
+                data = self._file.read(8 * min(size, left))
+                left -= len(data) // 8
+                yield np.frombuffer(data)
+            self._file.seek(0, 2)
+        if self._parts:
+            whole = np.concatenate(self._parts)
+            for at in range(0, len(whole), size):
+                yield whole[at : at + size]
+
+    def quantiles(self, wanted: list[float]) -> list[float] | None:
+        """Return quantiles by linear interpolation (numpy's default), exact at any length; None when empty."""
+        n = len(self)
+        if not n:
+            return None
+        if not self._spilled:
+            return [float(q) for q in np.quantile(np.concatenate(self._parts), wanted)]
+        out = []
+        for q in wanted:
+            place = q * (n - 1)
+            low = self._order(math.floor(place))
+            high = self._order(math.ceil(place))
+            out.append(low + (high - low) * (place - math.floor(place)))
+        return out
+
+    def _order(self, k: int) -> float:
+        """Return the k-th smallest value, k from 0: narrow a histogram until the bin that holds it fits into
+        memory.
+        """
+        if self._near is not None and 0 <= k - self._near[0] < len(self._near[1]):
+            return float(self._near[1][k - self._near[0]])
+        low, high, before, inside = self._low, self._high, 0, len(self)
+        while inside > HELD and high - low > 1e-12 * max(abs(low), abs(high)):
+            counts = sum(np.histogram(c, bins=BINS, range=(low, high))[0] for c in self.chunks())
+            edges = np.histogram_bin_edges(np.empty(0), bins=BINS, range=(low, high))
+            at = int(np.searchsorted(before + np.cumsum(counts), k, side="right"))
+            before += int(counts[:at].sum())
+            inside = int(counts[at])
+            # The right edge belongs to the next bin: step below it, else a second look would count it here.
+            low, high = edges[at], edges[at + 1] if at == BINS - 1 else np.nextafter(edges[at + 1], -np.inf)
+        if inside <= HELD:
+            rest = np.sort(np.concatenate([c[(c >= low) & (c <= high)] for c in self.chunks()]))
+            self._near = (before, rest)
+            return float(rest[k - before])
+        ties: dict[float, int] = {}  # more equal values than fit into memory: few distinct ones are left
+        for c in self.chunks():
+            for value, n in zip(*np.unique(c[(c >= low) & (c <= high)], return_counts=True), strict=True):
+                ties[float(value)] = ties.get(float(value), 0) + int(n)
+        for value in sorted(ties):
+            before += ties[value]
+            if k < before:
+                return value
+        raise AssertionError("the histogram lost a value")
+
+    def block_medians(self, points: int = POINTS) -> np.ndarray:
+        """Return the medians of `points` equal stretches of the series (fewer values: the values)."""
+        n = len(self)
+        size = max(1, math.ceil(n / points))
+        medians, rest = [], np.empty(0)
+        for c in self.chunks():
+            rest = np.concatenate([rest, c])
+            whole = len(rest) // size * size
+            medians.extend(np.median(rest[:whole].reshape(-1, size), axis=1).tolist())
+            rest = rest[whole:]
+        if len(rest) > size // 2:
+            medians.append(float(np.median(rest)))
+        return np.array(medians)
