@@ -26,7 +26,9 @@ ROW_FIELDS = (
 )  # fmt: skip
 
 
-def _run_rows(report: Report, groups: list[compare.Group], work: dict[str, compare.Work]) -> list[dict[str, Any]]:
+def run_rows(
+    runs: list[Run], made: list[dict[str, Any]], groups: list[compare.Group], work: dict[str, compare.Work]
+) -> list[dict[str, Any]]:
     """Return one dictionary per run; what belongs to a row of the tables is repeated in each of its runs."""
     owner = {run.run: group.name for group in groups for run in group.runs}
     shown = {(g["group"], r["framework"], r["world"], r["nodes"]): r for g in made for r in g["rows"]}
