@@ -49,10 +49,11 @@ new_run_id() {
     "$(date -u +%Y%m%dT%H%M%S)" "$(od -An -N3 -tx1 /dev/urandom | tr -d ' \n')"
 }
 
-# log_line KEY VALUE RUN_ID: one line of the run's log. The values hold nothing that JSON would have to escape.
-log_line() {
+# note KEY VALUE RUN_ID LOG: one line to the terminal, if somebody still reads there, and to the log. The values hold
+# nothing that JSON would have to escape.
+note() {
   printf ':::MLLOG {"namespace":"ecg-train","time_ms":%s,"event_type":"POINT_IN_TIME","key":"%s","value":%s,"metadata":{"run":"%s","rank":0}}\n' \
-    "$(date +%s%3N)" "$1" "$2" "$3"
+    "$(date +%s%3N)" "$1" "$2" "$3" | tee -p -a "$4" || true
 }
 
 launch_value() {

@@ -21,7 +21,7 @@ install_packages() {
   local sudo=()
   command -v apt-get >/dev/null ||
     die "this system has no apt-get; install what these Debian packages hold, then try again: $*"
-  if ((EUID != 0)); then
+  if (($(id -u) != 0)); then
     if ! sudo -n true 2>/dev/null; then
       die "system packages are missing; an administrator must run: apt-get update && apt-get install -y --no-install-recommends $*"
     fi

@@ -72,9 +72,13 @@ check_local() {
     die "there is no data set '$DATASET' in $ECG_DATA; make it first: make data DATASET=$DATASET"
 }
 
-# GPUs that a run may use. CUDA_VISIBLE_DEVICES counts by its entries, which may be numbers or UUIDs.
+# GPUs that a run may use; none with ECG_DEVICE=cpu. CUDA_VISIBLE_DEVICES counts by its entries, which may be numbers or UUIDs.
 gpu_count() {
   local present=0 visible
+  if [[ "${ECG_DEVICE:-auto}" == cpu ]]; then
+    echo 0
+    return
+  fi
   if command -v nvidia-smi >/dev/null; then present=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true); fi
   if [[ -n "${CUDA_VISIBLE_DEVICES+given}" ]]; then
     visible=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c '[^ ]' || true)

@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Loaded by every test file: a checkout in a folder whose name holds a space, and stand-ins for slow programs.
+
+bats_require_minimum_version 1.5.0
+
+# checkout: copy what the commands need, so that no test can write into the real tree.
+checkout() {
+  ROOT="$BATS_TEST_TMPDIR/check out"
+  mkdir -p "$ROOT"
+  cp -R "$BATS_TEST_DIRNAME"/../../{bin,requirements,Makefile,env.sh} "$ROOT/"
+  STUBS="$BATS_TEST_TMPDIR/stubs"
+  CALLS="$BATS_TEST_TMPDIR/calls"
+  mkdir -p "$STUBS"
+  # What the developer's own shell holds must not decide a test.
+  unset FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE LR CLIP CORES \
+    ACTIVATION_CHECKPOINTING OVERSUBSCRIBE SRC HOURS JOBS BENCH FORMAT DRY_RUN PYTEST_ARGS ECG_RAW ECG_CORES ECG_BIND \
+    ECG_LAUNCHER RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS CI ECG_TRACE
+  unset "${!OMPI_@}" "${!SLURM_@}"
+  export ECG_DATA="$BATS_TEST_TMPDIR/the data" ECG_RESULTS="$BATS_TEST_TMPDIR/the results" CALLS STUBS
+  export ECG_CACHE="$BATS_TEST_TMPDIR/the cache" ECG_PYTHON="$STUBS/python" ECG_DEVICE=cpu
+  export PATH="$STUBS:$PATH"
+  # shellcheck disable=SC2016 # the stub expands it
+  stub python 'if [[ "$1" == -c ]]; then [[ " ${STUB_MISSING:-} " != *" ${*: -1} "* ]]; exit; fi
+    echo "python said: $*"; exit "${STUB_STATUS:-0}"'
+  cd "$ROOT" || return
+}
+
+# stub NAME BODY: a program first on PATH that notes its arguments in $CALLS, one call a line, then runs BODY.
+stub() {
+  {
+    # shellcheck disable=SC2016 # the stub expands it, not we
+    printf '#!/usr/bin/env bash\n{ printf %%s %q; printf " %%q" "$@"; echo; } >>"$CALLS"\n' "$1"
+    printf '%s\n' "$2"
+  } >"$STUBS/$1"
+  chmod +x "$STUBS/$1"
+}
+
+# dataset NAME: as much of a shard set as the commands look at.
+dataset() {
+  mkdir -p "$ECG_DATA/$1"
+  echo '{}' >"$ECG_DATA/$1/manifest.json"
+}
+
+# refused TEXT: the last command was refused with one line that holds TEXT, said nothing else and wrote nothing.
+refused() {
+  # shellcheck disable=SC2154 # set by bats
+  echo "status $status, stdout '$output', stderr '$stderr'"
+  [[ "$status" == 2 && -z "$output" && "$stderr" == error:* && "$stderr" == *"$1"* ]]
+  # shellcheck disable=SC2154 # set by bats
+  ((${#stderr_lines[@]} == 1))
+  [[ ! -e "$ECG_RESULTS" && ! -e y && ! -e "$ROOT/y" ]]
+}
+
+# eventually SECONDS COMMAND...: succeed as soon as it does.
+eventually() {
+  local tries=$(($1 * 10))
+  shift
+  while ((tries-- > 0)); do
+    if "$@"; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # code for stand-ins to expand; a test is a subshell; bats sets stderr
+
+load helper
+
+setup() {
+  checkout
+  mkdir -p tests/bats tests/python
+  local command
+  for command in setup lint; do
+    printf '#!/usr/bin/env bash\necho "%s $*" >>"$CALLS"\n[[ "${FAILING:-}" != %s ]]\n' "$command" "$command" >"bin/$command"
+  done
+  stub bats '[[ "${FAILING:-}" != bats ]]'
+}
+
+@test "a part that fails does not keep the others from running, but shows in the status" {
+  local part
+  for part in lint bats; do
+    rm -f "$CALLS"
+    FAILING=$part run --separate-stderr bin/test
+    [[ "$status" == 1 && "$stderr" == *"error: failed: $part" ]]
+    [[ "$(cut -d' ' -f1 "$CALLS" | tr '\n' ' ')" == "setup lint bats python " ]]
+  done
+  STUB_STATUS=1 run --separate-stderr bin/test
+  [[ "$status" == 1 && "$stderr" == *"error: failed: pytest" ]]
+}
+
+@test "a setup that fails ends it" {
+  FAILING=setup run --separate-stderr bin/test
+  [[ "$status" == 1 && "$(<"$CALLS")" == "setup --dev" ]]
+}
+
+@test "all well: status 0; arguments reach pytest" {
+  PYTEST_ARGS='-k order' run --separate-stderr bin/test -x
+  [[ "$status" == 0 && "$output" == "python said: -m pytest -q -rs -k order -x tests/python" ]]
+}
