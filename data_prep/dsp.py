@@ -17,7 +17,7 @@ _RATIO_LIMIT = 50_000
 
 
 def ratio(rate: Fraction, wanted: Fraction) -> Fraction:
-    """Return wanted/rate = up/down; exact unless a term exceeds 50000, else off by less than 1 part in 10^9."""
+    """Return wanted/rate = up/down; exact unless a term exceeds 50000, else off by 2e-5 at most, as crystals are."""
     exact = wanted / rate
     if max(exact.numerator, exact.denominator) <= _RATIO_LIMIT:
         return exact

@@ -45,7 +45,8 @@ _NOISE = re.compile(r"\([^)]*\)|\[[^]]*\]|[\s_.:,/-]+")
 _PREFIX = re.compile(r"^(mdc)?(ecg|ekg)?(lead|channel|derivation)?(ecg|ekg)?")
 _SUFFIX = re.compile(r"(unfiltered|filtered|raw|clean|lead|ecg|ekg)+$")
 _BY_SPELLING = {name.lower(): name for name in LEADS}
-_BY_SPELLING |= _ROMAN
+# A bare number is a channel, "lead 2" is a lead.
+_BY_SPELLING |= {f"{word}{d}": n for word in ("lead", "ecglead", "mdcecglead") for d, n in _ROMAN.items()}
 for _stem in ("d", "l"):
     _BY_SPELLING |= {f"{_stem}{form}".lower(): n for d, n in _ROMAN.items() for form in (d, n)}
 _BY_SPELLING |= {f"ml{digit}": f"ML{name}" for digit, name in _ROMAN.items()}
@@ -83,7 +84,8 @@ def encode(samples: np.ndarray, scale: float, out: np.ndarray | None = None) -> 
         raise ValueError(f"scale must be a positive finite number, got {scale!r}")
     samples = np.asarray(samples)
     dtype = samples.dtype if samples.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    level = np.multiply(samples, 1.0 / (scale * WIDTH), dtype=dtype)
+    with np.errstate(over="ignore"):  # infinity is clipped like any large value
+        level = np.multiply(samples, 1.0 / (scale * WIDTH), dtype=dtype)
     level += RESERVED + SPAN / WIDTH
     # The last float below 1024, so that cutting off the fraction gives 1023. NaN passes through clip.
     np.clip(level, RESERVED, np.nextafter(dtype.type(VOCAB_SIZE), dtype.type(0)), out=level)
