@@ -1,0 +1,114 @@
+"""From a command line to an exit code: what all entry scripts share.
+
+Exit codes: 0 done, 1 the run failed, 2 a bad request (nothing was started).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ecg_train import strategies
+from ecg_train.config import Config, parse_args
+from ecg_train.errors import UserError
+from ecg_train.facts import identity
+from ecg_train.loader import EvalPlan, Loader
+from ecg_train.logline import END, START, LogWriter
+from ecg_train.loop import Aborted, Loop
+from ecg_train.order import WindowOrder
+from ecg_train.ranks import from_environment
+from ecg_train.shards import ShardSet, dataset_folder
+from ecg_train.strategies.base import Strategy, World
+
+
+def main(framework: str, argv: Sequence[str], doc: str) -> int:
+    """Run ``framework`` as the command line asks; return the exit code."""
+    prog = f"python -m ecg_train.train_{framework}"
+    try:
+        config, sources = parse_args(argv, prog, doc)
+        shards = open_data(config)
+        strategy = strategies.make(framework)
+        return execute(config, sources, strategy, shards)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def open_data(config: Config) -> ShardSet:
+    """Return the training split; UserError when the data set is missing or damaged."""
+    return ShardSet.open(
+        dataset_folder(Path(config.data_dir), config.dataset), "train", config.seq_len, verify=config.verify_data
+    )
+
+
+def run_id(config: Config, framework: str, world: int) -> str:
+    """Return the name of this run: the one given, or one made of what it is and the time."""
+    if config.run_id:
+        return config.run_id
+    stem = f"{config.mode}_{config.dataset}_{config.model}_{framework}_n{config.nodes}_g{world}_{config.scaling}"
+    return f"{stem}_r{config.repeat}_{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def execute(config: Config, sources: dict[str, str], strategy: Strategy, shards: ShardSet) -> int:
+    """Join the world, train, and leave an end line whatever happens; return the exit code."""
+    begun = time.perf_counter()
+    world = strategy.start(config)
+    log = LogWriter(run_id(config, strategy.name, world.size), world.rank, config.run_dir or None)
+    status, reason, ok = "aborted", "", False
+    try:
+        log.event("init_start", event=START, host=os.uname().nodename, pid=os.getpid(), sources=given(sources))
+        train(config, strategy, shards, world, log)
+        status, ok = "success", True
+    except (Aborted, UserError) as error:
+        reason = str(error)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    except Exception as error:  # noqa: BLE001 - whatever it was, the run must end with a line that says so
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if not ok:
+        log.event("run_stop", event=END, status=status, reason=reason)
+        print(f"error: rank {world.rank}: {reason}", file=sys.stderr, flush=True)
+    end = {"status": status, "reason": reason, "wall_time": time.perf_counter() - begun} | strategy.usage()
+    log.event("ecg_end", end)
+    log.close()
+    strategy.stop(ok)
+    return 0 if ok else 1
+
+
+def train(config: Config, strategy: Strategy, shards: ShardSet, world: World, log: LogWriter) -> None:
+    """Log what the run is, build everything and run the loop."""
+    global_batch = config.global_batch(world.size)
+    log.event("seed", config.seed)
+    log.event("global_batch_size", global_batch)
+    strategy.build(config, shards.vocab_size)
+    log.event("ecg_run", identity(config, world, strategy.name, strategy.facts(), shards))
+    plan = None
+    if config.eval_batches:
+        held_out = ShardSet.open(shards.folder, "val", config.seq_len)
+        plan = EvalPlan(held_out, global_batch, config.eval_batches)
+    order = WindowOrder(shards.n_windows, config.seed)
+    with Loader(shards, order, global_batch, world.rank, world.size, config.accumulation) as batches:
+        log.event("init_stop", event=END)
+        evaluation = (lambda: plan.parts(world.rank, world.size)) if plan else None
+        Loop(config, strategy, batches, evaluation, log, plan.tokens if plan else 0).run()
+
+
+def given(sources: dict[str, str]) -> dict[str, str]:
+    """Return where each setting that is not the default came from."""
+    return {name: source for name, source in sources.items() if source != "default"}
+
+
+def finish(code: int) -> None:
+    """End the process with ``code``; after a failure at once, since other threads may wait for dead workers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == 1 and from_environment().size > 1:
+        os._exit(code)
+    raise SystemExit(code)

@@ -1,0 +1,226 @@
+"""What the PyTorch strategies share: the ordinary optimizer step, with hooks that each framework overrides."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ecg_train.config import Config
+from ecg_train.errors import UserError
+from ecg_train.model import ECGModel, ModelConfig, parameter_count
+from ecg_train.strategies.base import StepResult, World
+
+BETAS = (0.9, 0.95)
+
+
+def make_model(config: Config, vocab_size: int) -> ECGModel:
+    """Return the model on the CPU; the seed alone decides its weights, whatever the framework."""
+    torch.manual_seed(config.seed)
+    return ECGModel(
+        ModelConfig.of(
+            config.model,
+            vocab_size=vocab_size,
+            seq_len=config.seq_len,
+            activation_checkpointing=config.activation_checkpointing,
+        )
+    )
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return AdamW's groups: matrices decay, vectors do not."""
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """Return AdamW (Loshchilov & Hutter 2019) as one fused kernel, the same for every framework."""
+    groups = parameter_groups(model, config.weight_decay)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
+
+
+class TorchStrategy:
+    """The ordinary training step of one process; subclasses override the hooks that differ."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.module: nn.Module  # the bare model
+        self.model: nn.Module  # what is called: the wrapped or compiled model
+        self.optimizer: torch.optim.Optimizer
+
+    # -- the world ---------------------------------------------------------------------------------------------
+
+    def start(self, config: Config) -> World:
+        if self.world is not None:
+            raise RuntimeError("start() was called twice")
+        torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+        rank, local_rank, size = self.join(config)
+        self.device = self.pick_device(config, local_rank)
+        self.world = World(rank, local_rank, size, str(self.device))
+        return self.world
+
+    def join(self, config: Config) -> tuple[int, int, int]:
+        """Join the world; return rank, local rank and world size."""
+        return 0, 0, 1
+
+    @staticmethod
+    def pick_device(config: Config, local_rank: int) -> torch.device:
+        """Return the device of this worker: its local rank's GPU, or the only visible one, or the CPU."""
+        if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+            return torch.device("cpu")
+        count = torch.cuda.device_count()
+        if count == 0:
+            raise UserError("--device cuda: no GPU is visible to PyTorch; take --device cpu, or check the driver")
+        if count > 1 and local_rank >= count:
+            raise UserError(f"local rank {local_rank} has no GPU: {count} are visible; ask for fewer workers per node")
+        device = torch.device("cuda", local_rank if count > 1 else 0)
+        torch.cuda.set_device(device)
+        return device
+
+    # -- building ----------------------------------------------------------------------------------------------
+
+    def build(self, config: Config, vocab_size: int) -> None:
+        self.config = config
+        # FSDP and GPUs aside, products in full fp32: TF32 would make fp32 runs unequal between devices.
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self.module = make_model(config, vocab_size).to(self.device)
+        self.parameters_total = parameter_count(self.module)
+        self.model = self.wrap(self.module)
+        self.optimizer = self.wrap_optimizer(make_optimizer(self.model, config))
+
+    def compiled(self, model: nn.Module) -> nn.Module:
+        """Return ``model``, compiled if that was asked for."""
+        return torch.compile(model) if self.config.compile else model
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Place the model under the framework."""
+        return self.compiled(model)
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Place the optimizer under the framework."""
+        return optimizer
+
+    # -- the step ----------------------------------------------------------------------------------------------
+
+    def train_step(
+        self, micro_batches: Sequence[np.ndarray], learning_rate: float, exchange: bool = True
+    ) -> StepResult:
+        self.set_learning_rate(learning_rate)
+        total = torch.zeros((), device=self.device)
+        for number, batch in enumerate(micro_batches, start=1):
+            with self.exchange_on(exchange and number == len(micro_batches)):
+                loss = self.loss(batch)
+                self.backward(loss, len(micro_batches))
+            total += loss.detach()
+        norm = self.finish(exchange)
+        return StepResult(float(total) / len(micro_batches), None if norm is None else float(norm))
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Give every parameter group the learning rate of this step."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def exchange_on(self, on: bool) -> AbstractContextManager:
+        """Return the context of one micro-batch, whose gradients are exchanged if ``on``."""
+        return contextlib.nullcontext()
+
+    def autocast(self) -> AbstractContextManager:
+        """Return the context of the forward pass: products in bfloat16 when that was asked for."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.precision == "bf16")
+
+    def loss(self, batch: np.ndarray) -> Tensor:
+        """Return the mean cross entropy of ``batch``, int64 (rows, seq_len + 1)."""
+        tokens = torch.from_numpy(batch).to(self.device, non_blocking=True)
+        with self.autocast():
+            return self.model(tokens[:, :-1], tokens[:, 1:])
+
+    def backward(self, loss: Tensor, micro_batches: int) -> None:
+        """Add the gradient of this micro-batch's share of the mean loss."""
+        (loss / micro_batches if micro_batches > 1 else loss).backward()
+
+    def finish(self, exchange: bool) -> Tensor | None:
+        """Clip, update and clear; return the norm of the gradient."""
+        norm = self.clip(self.model.parameters())
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def clip(self, parameters: Iterable[Tensor]) -> Tensor:
+        """Scale the gradients down to the largest global norm (0: leave them); return the norm before."""
+        return torch.nn.utils.clip_grad_norm_(parameters, self.config.clip or float("inf"))
+
+    def no_calibration(self) -> str | None:
+        return None
+
+    def eval_loss(self, batch: np.ndarray) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            value = float(self.loss(batch))
+        self.model.train()
+        return value
+
+    # -- the rest ----------------------------------------------------------------------------------------------
+
+    def mean(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def sync(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def facts(self) -> dict[str, Any]:
+        cuda = self.device.type == "cuda"
+        return {
+            "framework_version": torch.__version__,
+            "torch_version": torch.__version__,
+            "backend": "none",
+            "device": self.device.type,
+            "device_name": torch.cuda.get_device_name(self.device) if cuda else _cpu_name(),
+            "threads": torch.get_num_threads(),
+            "parameters": self.parameters_total,
+        }
+
+    def usage(self) -> dict[str, Any]:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        host = own.ru_maxrss * 1024  # Linux counts in KiB
+        cuda = self.device.type == "cuda"
+        return {
+            "peak_memory_bytes": torch.cuda.max_memory_allocated(self.device) if cuda else host,
+            "peak_host_bytes": host,
+            "cpu_time": own.ru_utime + own.ru_stime,
+        }
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the whole weights by name. Every worker must call it."""
+        return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
+
+    def save(self, path: Path) -> None:
+        from safetensors.torch import save_file
+
+        weights = self.weights()
+        if self.world is not None and self.world.rank == 0:
+            temporary = path.with_name(path.name + ".part")
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary)
+            temporary.replace(path)
+
+    def stop(self, ok: bool) -> None:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return "unknown"

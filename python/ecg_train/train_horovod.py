@@ -1,0 +1,24 @@
+"""Train with horovod: Horovod's DistributedOptimizer over MPI or NCCL.
+
+one process:  python -m ecg_train.train_horovod --dataset mitdb --model tiny
+one node:     mpirun -n 2 bin/with-ranks python -m ecg_train.train_horovod --dataset mitdb
+by make:      make run FW=horovod GPUS=2
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ecg_train.run import finish, main
+
+FRAMEWORK = "horovod"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train as ``argv`` asks; return the exit code."""
+    return main(FRAMEWORK, argv, __doc__ or "")
+
+
+if __name__ == "__main__":
+    finish(run(sys.argv[1:]))
