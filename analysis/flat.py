@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from analysis import compare, scaling
+from analysis.runs import Run
 
 RUN_FIELDS = (
     "framework", "framework_version", "torch_version", "backend", "device", "device_name", "nodes", "world", "mode",
@@ -31,11 +32,11 @@ def run_rows(
 ) -> list[dict[str, Any]]:
     """Return one dictionary per run; what belongs to a row of the tables is repeated in each of its runs."""
     owner = {run.run: group.name for group in groups for run in group.runs}
-    shown = {(g["group"], r["framework"], r["world"], r["nodes"]): r for g in made for r in g["rows"]}
+    shown = {name: row for g in made for row in g["rows"] for name in row["run_ids"]}
     out = []
     for run in runs:
         group = owner.get(run.run)
-        row = shown.get((group, scaling.label_of(run), run.world, run.identity.get("nodes")), {})
+        row = shown.get(run.run, {})
         timed = scaling.timed(run)
         fields: dict[str, Any] = {"run": run.run, "status": run.status, "reason": run.reason or None}
         fields |= {"group": group, "notes": "; ".join(run.notes) or None}

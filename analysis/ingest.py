@@ -169,6 +169,7 @@ def _join(result: FileResult, parts: list[Stretch]) -> None:
         found = part.found
         result.problems.extend(f"{name}:{lines + at}: {what}" for at, what in found.problems)
         result.events.extend(found.events)
+        result.events.extend(found.evals.values())
         result.runs |= found.runs
         for key, extents in part.extents.items():
             result.extents.setdefault(key, []).extend(extents)

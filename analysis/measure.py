@@ -13,12 +13,19 @@ from analysis import merge
 from analysis.ingest import Extent, FileResult
 from analysis.metrics import trend, trends
 from analysis.quantile import Series
-from analysis.schema import CALIBRATION, STEP
+from analysis.schema import CALIBRATION, GRAD_NOT_FINITE, LOSS_NOT_FINITE, STEP
 
 STEPS_HEADER = (
     "run,step,step_time_s,step_time_mean_s,data_time_s,edge_time_s,loss,grad_norm,learning_rate,workers,in_window\n"
 )
 FORMAT_ROWS = 1 << 16
+# Columns of steps.csv, decimals, and the flag of a value that is not finite. A nanosecond is beyond any clock here.
+SHOWN = (
+    *((c, 9, 0) for c in (merge.TIME, merge.MEAN_TIME, merge.DATA, merge.EDGE)),
+    (merge.LOSS, 9, LOSS_NOT_FINITE),
+    (merge.GRAD, 9, GRAD_NOT_FINITE),
+    (merge.RATE, 12, 0),
+)
 Sources = dict[int, list[list[Extent]]]
 
 
@@ -98,13 +105,12 @@ def format_steps(run: str, spill: Path, start: int, rows: int) -> bytes:
     offset = start * merge.MERGED_WIDTH * 8
     table = np.fromfile(spill, dtype=np.float64, count=count, offset=offset).reshape(rows, -1)
     columns: list[list[Any]] = [table[:, merge.STEP].astype(np.int64).tolist()]
-    for c in (merge.TIME, merge.MEAN_TIME, merge.DATA, merge.EDGE):
-        columns.append(np.round(table[:, c], 9).tolist())  # a nanosecond is beyond any clock here
     flags = table[:, merge.FLAGS].astype(np.int64)
-    for c, flag in ((merge.LOSS, 1), (merge.GRAD, 2), (merge.RATE, 0)):
-        column = table[:, c].tolist()
-        for i in np.flatnonzero(flags & flag).tolist():  # not finite as measured, unlike a missing value
-            column[i] = str(column[i])
+    for c, digits, flag in SHOWN:
+        column = np.round(table[:, c], digits).tolist()
+        if flag and flags.any():
+            for i in np.flatnonzero(flags & flag).tolist():  # not finite as measured, unlike a missing value
+                column[i] = str(column[i])
         columns.append(column)
     columns.extend(table[:, c].astype(np.int64).tolist() for c in (merge.WORKERS, merge.WINDOW))
     body = msgspec.json.encode(list(zip(*columns, strict=True)))[2:-2]

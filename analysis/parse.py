@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from analysis import bulk
 from analysis.schema import (
     CALIBRATION,
-    COLUMNS,
     EVENTS,
     GRAD_NOT_FINITE,
     LOSS_NOT_FINITE,
@@ -35,13 +34,11 @@ from analysis.schema import (
     AnyLine,
     Loss,
     Stats,
-    StepLine,
 )
 
+MIXED = 8  # fewer lines than this are not worth sorting
 PROBLEMS_KEPT = 20  # per file and task; the rest is counted, so that a folder of junk cannot fill the memory
 _JUNK = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
-_GETTERS = [attrgetter(name) for name in COLUMNS[:-1]]
-_STEP_LINES = msgspec.json.Decoder(StepLine)
 _ANY_LINE = msgspec.json.Decoder(AnyLine)
 _STATS = msgspec.json.Decoder(Stats)
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -64,6 +61,7 @@ class Found:
 
     lines: int = 0
     events: list[Event] = field(default_factory=list)
+    evals: dict[tuple[str, int | None], Event] = field(default_factory=dict)  # the last one counts; there may be many
     problems: list[tuple[int, str]] = field(default_factory=list)  # (line from 1 within the stretch, what is wrong)
     unlisted: int = 0
     crlf: int = 0
@@ -117,39 +115,6 @@ def _row(s: Stats) -> tuple[float, ...]:
     return (s.step, s.step_time, s.data_time, s.edge_time, loss, grad, s.learning_rate, flags)
 
 
-def _fast(body: bytes, lines: int) -> tuple[list[StepLine], np.ndarray] | None:
-    """Decode a chunk of bare step objects, or return None when it needs the careful way."""
-    try:
-        rows = _STEP_LINES.decode_lines(body)
-        if len(rows) != lines:
-            return None
-        values = [r.value for r in rows]
-        table = np.zeros((lines, len(COLUMNS)))
-        for i, get in enumerate(_GETTERS):
-            table[:, i] = list(map(get, values))  # None becomes NaN
-    except (msgspec.MsgspecError, ValueError, OverflowError):
-        return None
-    if (table[:, :4] < 0).any() or (table[:, 0] >= 2**53).any() or min(r.metadata.rank for r in rows) < 0:
-        return None
-    return rows, table
-
-
-def _spread(rows: list[StepLine], table: np.ndarray, found: Found) -> Iterator[Block]:
-    """Split the rows of one chunk by run and rank, in the order of their first line."""
-    owners = [(m.run, m.rank) for m in (r.metadata for r in rows)]
-    kinds = list(dict.fromkeys(owners))
-    if len(kinds) == 1:
-        found.saw(kinds[0][0])
-        yield (*kinds[0], STEP, table)
-        return
-    for run, _ in owners:
-        found.saw(run)
-    index = {owner: i for i, owner in enumerate(kinds)}
-    which = np.array([index[o] for o in owners])
-    for i, owner in enumerate(kinds):
-        yield (*owner, STEP, table[which == i])
-
-
 def _decode(piece: bytes) -> tuple[AnyLine | None, str]:
     """Return the object of a line and, if there is something wrong with it, what."""
     try:
@@ -191,7 +156,11 @@ def _take(obj: AnyLine, found: Found) -> Block | None:
             raise ValueError(f"value of {obj.key} is no object")
         if obj.key in TYPED:
             value = msgspec.to_builtins(msgspec.convert(value, TYPED[obj.key]))
-        found.events.append(Event(run, rank if _is_rank(rank) else None, obj.key, value, obj.metadata))
+        event = Event(run, rank if _is_rank(rank) else None, obj.key, value, obj.metadata)
+        if obj.key == "ecg_eval":
+            found.evals[run, event.rank] = event
+        else:
+            found.events.append(event)
     return None
 
 
@@ -236,22 +205,60 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
+def _bulk(chunk: bytes, found: Found) -> Iterator[Block] | None:
+    """Read a chunk of step lines at once, or return None and leave `found` alone."""
+    decoded = bulk.step_lines(chunk)
+    if decoded is None:
+        return None
+    blocks = []
+    rows, table = decoded
+    owners = [(m.run, m.rank) for m in (r.metadata for r in rows)]
+    kinds = list(dict.fromkeys(owners))
+    if len(kinds) == 1:
+        found.saw(kinds[0][0])
+        return iter([(*kinds[0], STEP, table)])
+    for run, _ in owners:
+        found.saw(run)
+    index = {owner: i for i, owner in enumerate(kinds)}
+    which = np.array([index[o] for o in owners])
+    blocks.extend((*owner, STEP, table[which == i]) for i, owner in enumerate(kinds))
+    return iter(blocks)
+
+
 def parse_chunk(chunk: bytes, jsonl: bool, found: Found) -> Iterator[Block]:
     """Read whole lines (only the file's last may lack its end); yield step rows, note all else in `found`."""
-    lines = chunk.count(b"\n")
-    if lines and chunk.count(b"\r\n"):
+    if b"\r" in chunk:
         found.crlf += chunk.count(b"}\r\n")
-    if lines and chunk.endswith(b"\n") and chunk.count(STEP_KEY) == lines:
-        bare = not chunk.startswith(TOKEN)
-        body = chunk if bare else chunk[len(TOKEN) :].replace(b"\n" + TOKEN + b"{", b"\n{")
-        if (fast := _fast(body, lines)) is not None:
-            yield from _spread(*fast, found)
-            found.lines += lines
-            return
+    if (blocks := _bulk(chunk, found)) is not None:
+        found.lines += chunk.count(b"\n")
+        yield from blocks
+        return
     rows = chunk.split(b"\n")
     ended = rows[-1] == b""
     if ended:
         rows.pop()
-    for i, raw in enumerate(rows):
-        found.lines += 1
-        yield from _careful(raw.rstrip(b"\r"), jsonl, not ended and i == len(rows) - 1, found)
+    before, rest = found.lines, range(len(rows))
+    if ended and len(rows) > MIXED:
+        rest = yield from _mixed(rows, found)
+    for i in rest:
+        found.lines = before + i + 1
+        yield from _careful(rows[i].rstrip(b"\r"), jsonl, not ended and i == len(rows) - 1, found)
+    found.lines = before + len(rows)
+
+
+def _mixed(rows: list[bytes], found: Found) -> Generator[Block, None, Sequence[int]]:
+    """Read the step lines among others at once; return the places of the lines that are left.
+
+    Only where all lines are of one run: how runs follow each other is told from their order.
+    """
+    odd = [i for i, raw in enumerate(rows) if STEP_KEY not in raw]
+    steps = b"\n".join([raw for raw in rows if STEP_KEY in raw])
+    trial = Found()
+    if not steps or (blocks := _bulk(steps + b"\n", trial)) is None or len(trial.runs) > 1:
+        return range(len(rows))
+    name = b'"run":' + msgspec.json.encode(trial.first_run)
+    if any(b'"run":' in rows[i] and name not in rows[i] for i in odd):
+        return range(len(rows))
+    found.saw(trial.first_run)
+    yield from blocks
+    return odd

@@ -112,7 +112,7 @@ def table(group: Group, work: dict[str, Work], baseline: str = SELF) -> dict[str
             bases[members[0].label] = f"{base.label} at {base.world}"
         for row in members:
             peers = [r for other in lines.values() for r in other if r.good and _size(r) == _size(row)]
-            fastest = max(peers, key=lambda r: float(np.median(r.rates)), default=None)
+            fastest = max(peers, key=lambda r: float(np.median(r.rates))) if len(peers) > 1 else None
             rows.append(_numbers(row, group.scaling, base, serial, fastest) | _losses(row, work))
     kept = dict.fromkeys(bases.values())
     return {
@@ -141,6 +141,7 @@ def _numbers(row: Row, scaling: str, base: Row | None, serial: Row | None, faste
         "world": p,
         "nodes": row.nodes,
         "runs": len(row.runs),
+        "run_ids": [r.run for r in row.runs],
         "ok_runs": len(row.good),
         "status": _status(row),
         "synthetic": _shared([r.identity.get("synthetic") for r in row.runs]),
