@@ -71,6 +71,7 @@ class FileResult:
     events: list[Event]
     problems: list[str]
     runs: set[str]
+    complaint: str
     extents: dict[Key, list[Extent]]
 
 
@@ -148,7 +149,7 @@ def read_files(sources: list[Source], scratch: Path, pool: ProcessPoolExecutor |
     tasks, sizes = _plan(sources)
     spills = [scratch / f"rows-{i:06d}" for i in range(len(tasks))]
     run = map if pool is None else pool.map
-    results = [FileResult(source, size, [], [], set(), {}) for source, size in zip(sources, sizes, strict=True)]
+    results = [FileResult(source, size, [], [], set(), "", {}) for source, size in zip(sources, sizes, strict=True)]
     stretches = [s for done in run(read_task, [sources] * len(tasks), tasks, spills) for s in done]
     by_file: dict[int, list[Stretch]] = {}
     for stretch in stretches:
@@ -171,6 +172,7 @@ def _join(result: FileResult, parts: list[Stretch]) -> None:
         result.events.extend(found.events)
         result.events.extend(found.evals.values())
         result.runs |= found.runs
+        result.complaint = found.complaint or result.complaint
         for key, extents in part.extents.items():
             result.extents.setdefault(key, []).extend(extents)
         switches += found.switches + bool(last_run and found.first_run and found.first_run != last_run)

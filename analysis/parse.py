@@ -64,6 +64,7 @@ class Found:
     evals: dict[tuple[str, int | None], Event] = field(default_factory=dict)  # the last one counts; there may be many
     problems: list[tuple[int, str]] = field(default_factory=list)  # (line from 1 within the stretch, what is wrong)
     unlisted: int = 0
+    complaint: str = ""  # last text line that begins with "error:", for a run that gives no reason itself
     crlf: int = 0
     junk: int = 0
     junk_line: int = 0
@@ -175,6 +176,8 @@ def _careful(raw: bytes, jsonl: bool, last: bool, found: Found) -> Iterator[Bloc
         if _JUNK.search(raw) or not _is_utf8(raw):
             found.junk += 1
             found.junk_line = found.junk_line or found.lines
+        elif (complaint := raw.find(b"error: ")) >= 0:
+            found.complaint = raw[complaint + 7 :].decode().strip()[:200]
         elif last and any(raw.endswith(TOKEN[:n]) for n in range(3, len(TOKEN))):
             found.problem(found.lines, "cut in the middle of the line")
         return

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from analysis import compare, measure, rules, scaling, tables
 from analysis.flat import run_rows
 from analysis.ingest import FileResult, Source, read_files, workers
 from analysis.runs import OK, Run, Story, gather
+
+WIDTH = 150  # of running text in the tables' report
 
 
 @dataclass
@@ -142,13 +145,20 @@ def as_json(report: Report) -> str:
     return json.dumps(body, indent=1, allow_nan=False) + "\n"
 
 
+def _item(line: str, style: str) -> str:
+    if style == "markdown":
+        return f"- {line}"
+    return textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+
+
 def as_text(report: Report, style: str = "table") -> str:
     """Return the report for a person: tables by group, refusals, status, unreadable input, the rules."""
-    mark = "## " if style == "markdown" else ""
+    mark = "### " if style == "markdown" else ""
     parts = []
     for group in report.groups:
         shown = "; ".join(f"{k} {v}" for k, v in group["experiment"].items() if k in rules.HEADLINE and v is not None)
-        parts.append(f"{mark}{group['scaling']} scaling {group['group']}: {shown}")
+        title = f"{group['scaling'].capitalize()} scaling, group {group['group']}: {shown}"
+        parts.append(f"## {title}" if mark else textwrap.fill(title, WIDTH))
         parts.extend(f"{mark}{heading}\n\n{table}" for heading, table in tables.group_tables(group, style))
     if report.refused:
         body = tables.render(tables.REFUSED, report.refused, style)
@@ -156,11 +166,10 @@ def as_text(report: Report, style: str = "table") -> str:
     owner = {row["run"]: row for row in report.rows}
     status = [rules.status_row(run, owner[run.run]) for run in report.runs]
     parts.append(f"{mark}Status of every run\n\n{tables.render(tables.STATUS, status, style)}")
-    bullet = "- " if style == "markdown" else "  "
     if report.problems:
         said = (p.encode("ascii", "backslashreplace").decode() for p in report.problems)
-        parts.append(f"{mark}Input that is damaged or odd\n\n" + "\n".join(bullet + p for p in said))
-    parts.append(f"{mark}Rules\n\n" + "\n".join(bullet + line for line in rules.text(report.warmup)))
+        parts.append(f"{mark}Input that is damaged or odd\n\n" + "\n".join(_item(p, style) for p in said))
+    parts.append(f"{mark}Rules\n\n" + "\n".join(_item(line, style) for line in rules.text(report.warmup)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -47,6 +47,7 @@ class Story:
         self.eval_step = -1
         self.identities: dict[int, dict[str, Any]] = {}  # by rank, the last that each stated
         self.said: set[str] = set()
+        self.complaint = ""
 
     def tell(self, file: str, event: Event) -> None:
         value, where = event.value, (file, event.rank)
@@ -103,7 +104,7 @@ class Story:
         elif any(e.get("status") == DIVERGED for e in ends):
             run.status, run.reason = DIVERGED, said or "diverged"
         elif rc:
-            run.status, run.reason = FAILED, said or exit_reason(rc)
+            run.status, run.reason = FAILED, said or exit_reason(rc) + (f": {self.complaint}" if self.complaint else "")
         elif aborted or ends:
             run.status, run.reason = FAILED, said or "aborted, no reason given"
         elif self.stops:
@@ -136,6 +137,8 @@ def gather(files: list[FileResult]) -> dict[str, Story]:
         labels[file.source.label] = labels.get(file.source.label, False) or bool(file.runs)
         for run in sorted(file.runs):
             stories.setdefault(run, Story(run))
+            if len(file.runs) == 1:  # else nobody knows whose it is
+                stories[run].complaint = file.complaint or stories[run].complaint
         for event in file.events:
             stories[event.run].tell(file.source.shown, event)
     for label, known in labels.items():

@@ -131,7 +131,7 @@ def _size(row: Row) -> tuple[int, Any]:
 
 def _status(row: Row) -> str:
     counts = Counter(r.status for r in row.runs)
-    return OK if set(counts) == {OK} else ", ".join(f"{n} {s}" for s, n in sorted(counts.items()))
+    return OK if set(counts) == {OK} else ", ".join(f"{n} {s}" for s, n in sorted(counts.items()) if s != OK)
 
 
 def _numbers(row: Row, scaling: str, base: Row | None, serial: Row | None, fastest: Row | None) -> dict[str, Any]:
@@ -173,6 +173,7 @@ def _numbers(row: Row, scaling: str, base: Row | None, serial: Row | None, faste
         out["fastest_peer"] = fastest.label
         if fastest is not row:
             ratio = metrics.bootstrap([row.rates, fastest.rates], lambda a, b: a / b)
+            out["vs_fastest_low"], out["vs_fastest_high"] = ratio or (None, None)
             out["vs_fastest"] = metrics.verdict(ratio)
             out["vs_fastest_ratio"] = rate / float(np.median(fastest.rates))
     return out

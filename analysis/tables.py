@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 WORDS = frozenset(  # headers of columns that hold words and are set to the left
     {"framework", "data", "status", "vs\nbaseline", "equal\nwork", "run", "group", "reason, notes", "field", "value"}
-    | {"other value", "not divided by", "vs fastest framework"}
+    | {"other value", "not divided by", "fastest there", "by repeats"}
 )
 STYLES = {"table": "simple", "markdown": "github"}
 
@@ -52,13 +52,6 @@ def interval(low: str, high: str, form: str, scale: float = 1.0) -> Callable[[di
     return cell
 
 
-def _peer(row: dict[str, Any]) -> str:
-    if row.get("vs_fastest_ratio") is None:
-        return "fastest" if row.get("fastest_peer") == row["framework"] else ""
-    ratio = f"{row['vs_fastest_ratio']:.3f} of {row['fastest_peer']}"
-    return f"{ratio}: {row['vs_fastest']}" if row.get("vs_fastest") else ratio
-
-
 def _seen(row: dict[str, Any]) -> str:
     seen, world = row.get("workers_seen"), row["world"]
     if seen is None:
@@ -89,7 +82,6 @@ TIME = [
     Column("tokens/s", number("tokens_per_s", ".0f")),
     Column("model\nGFLOP/s", number("model_flops_per_s", ".2f", 1e-9)),
     Column("MFU\n%", number("mfu", ".2f", 100)),
-    Column("vs fastest framework", _peer),
 ]
 
 
@@ -111,6 +103,15 @@ def _speedup(scaling: str) -> list[Column]:
     ]
 
 
+PEERS = [
+    *WHO,
+    Column("step\nms", number("step_time_s", ".2f", 1e3)),
+    Column("tokens/s", number("tokens_per_s", ".0f")),
+    Column("fastest there", text("fastest_peer")),
+    Column("share of\nits tokens/s", number("vs_fastest_ratio", ".3f")),
+    Column("95 %", interval("vs_fastest_low", "vs_fastest_high", ".3f")),
+    Column("by repeats", text("vs_fastest")),
+]
 WHERE = [
     *WHO,
     Column("workers\nseen", _seen),
@@ -176,13 +177,13 @@ def group_tables(group: dict[str, Any], style: str) -> list[tuple[str, str]]:
     """Return (heading, table) of one group. The baseline is named in the heading of what is divided by it."""
     name, rows = group["group"], group["rows"]
     base = group["baseline_text"]
-    speed = [r for r in rows if r.get("speedup") is not None]
     out = [
         (f"{name}: step time and throughput", render(TIME, rows, style)),
         (f"{name}: speedup, baseline {base}", render(_speedup(group["scaling"]), rows, style)),
         (f"{name}: where the time goes", render(WHERE, rows, style)),
     ]
-    larger = [r for r in speed if r.get("lost_to_remainder") is not None]
-    if larger:
+    if larger := [r for r in rows if r.get("lost_to_remainder") is not None]:
         out.append((f"{name}: where the speedup goes, baseline {base}", render(LOST, larger, style)))
+    if peers := [r for r in rows if r.get("fastest_peer") is not None]:
+        out.append((f"{name}: frameworks at the same size", render(PEERS, peers, style)))
     return [*out, (f"{name}: losses and memory", render(LOSSES, rows, style))]
