@@ -196,18 +196,18 @@ class ShardSet:
 
         Raises IndexError for a window that does not exist. Memory beside ``out``: at most 1024 windows.
         """
-        indices = np.asarray(indices, dtype=np.int64)
+        indices = np.ascontiguousarray(indices, dtype=np.int64)
         shape = (indices.size, self.seq_len + 1)
         if out.shape != shape or out.dtype != TOKEN or not out.flags.c_contiguous:
             raise ValueError(f"out must be contiguous uint16 of shape {shape}, got {out.dtype} {out.shape}")
         if not indices.size:
             return
-        if int(indices.min()) < 0 or int(indices.max()) >= self.n_windows:
+        if np.maximum.reduce(indices.view(np.uint64)) >= self.n_windows:  # a negative number is a huge one there
             raise IndexError(f"windows {indices.min()} to {indices.max()} asked, there are {self.n_windows}")
         if len(self._shards) == 1:
             self._gather_one(self._shards[0], indices, out)
             return
-        rows = out.view(self._row).reshape(-1)
+        rows = np.ndarray(indices.shape, self._row, out)
         owner = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(owner):
             here = np.flatnonzero(owner == number)
@@ -224,7 +224,7 @@ class ShardSet:
         """
         array, body, rows = shard
         if indices.size < _FEW_ROWS:
-            out.view(self._row).reshape(-1)[...] = rows[indices]
+            np.ndarray(indices.shape, self._row, out)[...] = rows[indices]
             return
         # every index was checked, so "clip" only spares numpy a second check and a buffer
         last = array.take((indices + 1) * self.seq_len, mode="clip")

@@ -54,8 +54,8 @@ def test_largest_order_is_a_bijection_by_its_inverse():
         for place, window in enumerate(order.positions(2, start, 4).tolist(), start):
             row, column = divmod(window, columns)
             for number in range(len(keys) - 2, -1, -2):
-                column = (column - mix(row ^ keys[number + 1])) % columns
-                row = (row - mix(column ^ keys[number])) % rows
+                column = (column - ((mix(row ^ keys[number + 1]) >> 32) * columns >> 32)) % columns
+                row = (row - ((mix(column ^ keys[number]) >> 32) * rows >> 32)) % rows
             assert row * columns + column == place
 
 
@@ -106,8 +106,8 @@ def test_the_order_never_changes():
     assert WindowOrder(10**12, 2).positions(3, 10**11, 2).tolist() == PINNED_LARGE
 
 
-PINNED_SMALL = [796, 989, 839, 894, 7, 147]
-PINNED_LARGE = [341904761339, 121638298109]
+PINNED_SMALL = [606, 669, 918, 632, 511, 31]
+PINNED_LARGE = [324575427422, 855623933371]
 
 
 def test_global_positions_run_through_the_epochs():
