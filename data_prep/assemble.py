@@ -7,11 +7,12 @@ import hashlib
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from data_prep import pool, work
+from data_prep import work
 from data_prep.record import Settings
 from data_prep.splits import SPLITS
 from ecg_train import tokens
@@ -77,12 +78,16 @@ def _join(shards: list[dict], pieces: list[list], folder: Path, jobs: int) -> li
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir()
     order = sorted(range(len(shards)), key=lambda i: -shards[i]["tokens"])
-    tasks = [(stage / shards[i]["file"], pieces[i]) for i in order]
     counts: list = [None] * len(shards)
-    for number, result in pool.run(work.join, tasks, jobs, folder):
-        if result is None:
-            raise OSError(None, "a process that wrote a shard was killed")
-        shards[order[number]]["sha256"], counts[order[number]] = result
+    # Threads: copying and hashing let go of the interpreter, and a second pool would take longer to start.
+    with ThreadPoolExecutor(jobs) as threads:
+        joined = [threads.submit(work.join, stage / shards[i]["file"], pieces[i]) for i in order]
+        try:
+            for i, future in zip(order, joined, strict=True):
+                shards[i]["sha256"], counts[i] = future.result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
     return counts
 
 

@@ -24,7 +24,8 @@ from data_prep.plan import Item
 from data_prep.record import Settings, convert
 from ecg_train.tokens import VOCAB_SIZE
 
-_CHUNK = 1 << 22  # tokens joined at a time
+_CHUNK = 1 << 17  # tokens joined at a time: what a second-level cache holds
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 class OutputError(OSError):
@@ -92,6 +93,10 @@ def start(folder: Path, parent: int) -> None:
     # Elsewhere than on Linux an orphan waits for work that never comes, which costs its memory and no more.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    # Arrays of a few MB come and go with every record; as fresh pages they cost as much as the arithmetic.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 512 << 20)
     if os.getppid() != parent:
         os._exit(1)
     warnings.simplefilter("ignore")

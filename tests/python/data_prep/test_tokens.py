@@ -64,7 +64,7 @@ def test_scale_must_be_positive(scale):
     [
         (
             "II",
-            "II ii lead2 DII L2 d2 |Lead II|lead_2|ECG II|ECG_LEAD_II|MDC_ECG_LEAD_II|ECG lead 2|II.|II (raw)|ECG II filtered",
+            "II ii lead2 DII L2 d2 |Lead II|lead_2|ECG II|MDC_ECG_LEAD_II|ECG lead 2|II.|II (raw)|ECG II filtered",
         ),
         ("I", "I i DI |lead I|LA-RA|ECG I"),
         ("aVR", "aVR AVR avr aVr VR |a VR|Lead aVR|MDC_ECG_LEAD_AVR"),
