@@ -50,7 +50,7 @@ class Config:
     lr_warmup: int = option(20, "steps of linear learning rate warm-up", low=0, high=1 << 40)
     lr_horizon: int = option(0, "step at which the cosine ends; 0: --steps", low=0, high=1 << 40)
     min_lr_ratio: float = option(0.1, "last learning rate over the peak", low=0.0, high=1.0)
-    weight_decay: float = option(0.1, "AdamW's decay of matrices; vectors have none", low=0.0, high=10.0)
+    weight_decay: float = option(0.1, "AdamW's weight decay", low=0.0, high=10.0)
     clip: float = option(1.0, "largest global norm of the gradient; 0: do not clip", low=0.0, high=1e9)
     activation_checkpointing: bool = option(False, "recompute blocks in the backward pass")
     compile: bool = option(False, "compile the model with torch.compile")
@@ -76,7 +76,7 @@ class Config:
             _check(spec, getattr(self, spec.name))
         if not NAME.fullmatch(self.dataset):
             raise UserError(
-                f"--dataset {self.dataset!r}: wanted a name of small letters, digits, '-' and '_'; 'make data' lists the sets"
+                f"--dataset {self.dataset!r}: wanted a name of small letters, digits, '-' and '_', such as mitdb"
             )
         if self.run_id and not RUN_ID.fullmatch(self.run_id):
             raise UserError(f"--run-id {self.run_id!r}: wanted letters, digits, '.', '_' and '-' only")

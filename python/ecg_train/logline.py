@@ -63,7 +63,7 @@ class LogWriter:
                 self._file = path.open("a", encoding="utf-8")
             except OSError as error:
                 raise UserError(
-                    f"cannot write {path}: {error.strerror}; set ECG_RESULTS to a writable folder"
+                    f"cannot write {path}: {error.strerror}; set ECG_RESULTS to another folder"
                 ) from error
 
     def event(self, key: str, value: Any = None, event: str = POINT, **metadata: Any) -> None:

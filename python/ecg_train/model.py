@@ -1,7 +1,7 @@
 """The ECG language model: a decoder-only transformer over amplitude tokens.
 
-Pre-norm blocks with RMSNorm, rotary positions, fused causal attention, a GELU MLP and an embedding that is tied
-to the output layer. One dial, ``MODEL``, sets every size.
+Pre-norm blocks with RMSNorm, rotary positions, causal attention, a GELU MLP and an embedding that is tied to the
+output layer. One dial, ``MODEL``, sets every size.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ecg_train.attention import attention, rotary_tables
+from ecg_train.norm import rms_norm
 from ecg_train.sizes import SIZES, Size
 
 INIT_STD = 0.02
@@ -38,36 +40,6 @@ class ModelConfig:
         return cls(SIZES[name], **changes)  # type: ignore[arg-type]
 
 
-def rotary_tables(seq_len: int, head_dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """Return cos and sin of the rotary angles, each (seq_len, head_dim) in fp32 (Su et al. 2021, eq. 34).
-
-    The two halves of a head turn against each other (the layout of GPT-NeoX), so a table holds each angle twice and
-    the sine of the first half is negated: then ``x * cos + roll(x) * sin`` is the whole rotation.
-    """
-    angles = torch.outer(
-        torch.arange(seq_len, dtype=torch.float32), base ** (-torch.arange(0, head_dim, 2).float() / head_dim)
-    )
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries or keys (batch, heads, time, head_dim) by the angles of their positions (time, head_dim)."""
-    return torch.addcmul(x * cos, x.roll(x.size(-1) // 2, dims=-1), sin)
-
-
-class RMSNorm(nn.Module):
-    """Scale each vector of ``dim`` to unit root mean square, then by a learned weight (Zhang & Sennrich 2019)."""
-
-    def __init__(self, dim: int, eps: float = 1e-6) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:  # (..., dim)
-        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
-
-
 class Attention(nn.Module):
     """Causal multi-head self-attention with one product for query, key and value."""
 
@@ -78,11 +50,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(size.width, size.width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # (batch, time, width)
-        batch, time, width = x.shape
-        qkv = self.qkv(x).view(batch, time, 3, self.heads, width // self.heads)
-        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))  # (batch, heads, time, head_dim)
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
-        return self.out(y.transpose(1, 2).reshape(batch, time, width))
+        return self.out(attention(self.qkv(x), self.heads, cos, sin))
 
 
 class MLP(nn.Module):
@@ -102,14 +70,12 @@ class Block(nn.Module):
 
     def __init__(self, size: Size) -> None:
         super().__init__()
-        self.norm1 = RMSNorm(size.width)
         self.attention = Attention(size)
-        self.norm2 = RMSNorm(size.width)
         self.mlp = MLP(size.width)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # (batch, time, width)
-        x = x + self.attention(self.norm1(x), cos, sin)
-        return x + self.mlp(self.norm2(x))
+        x = x + self.attention(rms_norm(x), cos, sin)
+        return x + self.mlp(rms_norm(x))
 
 
 class ECGModel(nn.Module):
@@ -121,7 +87,6 @@ class ECGModel(nn.Module):
         size = config.size
         self.embedding = nn.Embedding(config.vocab_size, size.width)
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.depth))
-        self.norm = RMSNorm(size.width)
         cos, sin = rotary_tables(config.seq_len, size.width // size.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
@@ -140,6 +105,9 @@ class ECGModel(nn.Module):
     def hidden(self, tokens: Tensor) -> Tensor:
         """Return the normalised last hidden state (batch, time, width) of token ids (batch, time)."""
         x = self.embedding(tokens)
+        if torch.is_autocast_enabled(x.device.type):
+            # Autocast leaves the embedding in fp32 and would then cast before each product; once is cheaper.
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         time = tokens.size(1)
         cos, sin = self.cos[:time].to(x.dtype), self.sin[:time].to(x.dtype)
         for block in self.blocks:
@@ -147,7 +115,7 @@ class ECGModel(nn.Module):
                 x = checkpoint(block, x, cos, sin, use_reentrant=False)
             else:
                 x = block(x, cos, sin)
-        return self.norm(x)
+        return rms_norm(x)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the mean cross entropy in nats, a scalar; without targets the logits (batch, time, vocab).

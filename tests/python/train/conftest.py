@@ -1,0 +1,5 @@
+"""Fixtures of the training tests; the helpers stand in launching, which tests may import."""
+
+from __future__ import annotations
+
+from launching import data_dir as data_dir  # noqa: PLC0414 - found by pytest through this name
