@@ -38,6 +38,8 @@ class Lead:
     missing: np.ndarray | None
     factor: float
     zero: float
+    quantum: float = 1.0
+    """Smallest step of the converter, in the unit of x."""
 
 
 def ecg_channels(header: Header) -> list[tuple[int, float]]:
@@ -224,8 +226,9 @@ def _place(leads: dict, key: str, lead: Lead, at: int, total: int, rate: Fractio
         n = ceil(total * per_frame)
         if n * (len(leads) + 1) > max_samples:
             raise Refusal("implausible-size", f"{len(leads) + 1} leads of {n} samples")
-        leads[key] = Lead(lead.name, lead.rate, np.zeros(n, np.float32), np.ones(n, bool), 1.0, 0.0)
+        leads[key] = Lead(lead.name, lead.rate, np.zeros(n, np.float32), np.ones(n, bool), 1.0, 0.0, 0.0)
     whole = leads[key]
+    whole.quantum = max(whole.quantum, abs(lead.factor))
     if whole.rate != lead.rate:
         raise Refusal("unreadable-signal", f"lead {lead.name[:40]} changes its rate between segments")
     start = int(at * per_frame)

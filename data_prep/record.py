@@ -129,5 +129,7 @@ def _prepare(lead: Lead, wanted: Fraction) -> Prepared:
     x = dsp.resample(x, factor)
     if missing is not None:
         missing = dsp.resample_mask(missing, factor, len(x))
+    moving = dsp.alive(x, float(wanted), lead.quantum)
     x = dsp.remove_baseline(x, float(wanted))
-    return Prepared(lead.name, x, missing, step, lead.zero, dsp.amplitude(x, missing, float(wanted)) * step)
+    peak = dsp.amplitude(x, missing, float(wanted), moving) * step
+    return Prepared(lead.name, x, missing, step, lead.zero, peak)

@@ -178,7 +178,8 @@ def test_real_records_decode_to_what_wfdb_reads(recordings, name):
         missing = np.isnan(x)
         x = np.where(missing, np.interp(np.arange(len(x)), np.flatnonzero(~missing), x[~missing]), x) - offset
         factor = dsp.ratio(Fraction(str(rate)), SETTINGS.rate)
-        x = signal.resample_poly(x, factor.numerator, factor.denominator, padtype="edge")
+        up, down = factor.numerator, factor.denominator
+        x = signal.resample_poly(x, up, down, window=dsp.lowpass(up, down) / up, padtype="edge")
         dsp.remove_baseline(x, 100.0)
         got = tk.decode(part[2:-1], facts["scale"])
         assert len(got) == len(x)
