@@ -193,8 +193,8 @@ def cost(shards: ShardSet, batch: int, step: float, steps: int) -> dict:
     return {
         "batch": batch,
         "step_ms": step * 1e3,
-        "thread_cpu_us": statistics.mean(busy) * 1e6,
-        "thread_share": statistics.mean(busy) / step,
+        "thread_cpu_us": statistics.mean(busy[1:]) * 1e6,
+        "thread_share": statistics.mean(busy[1:]) / step,
         "wait_us": statistics.median(waits) * 1e6,
         "wait_share": statistics.mean(waits[1:]) / step,
     }
