@@ -24,6 +24,9 @@ tool_versions() {
   printf '%s\n' "gpu-operations ${HOROVOD_GPU_OPERATIONS:-none}"
 }
 
+# Raise it when bin/setup builds environments in another way.
+ENVIRONMENT_RECIPE=1
+
 digest() { sha256sum | cut -c1-16; }
 
 # The environment's folder: its name changes with everything that decides what is in it.
@@ -35,6 +38,7 @@ environment_dir() {
     printf '%s\n' "$python"
     python_version "$python"
     tool_versions
+    printf '%s\n' "$ENVIRONMENT_RECIPE"
   } | digest)"
 }
 

@@ -61,26 +61,33 @@ launch_value() {
     "$FW" "$NODES" "$GPUS" "$MODE" "$DATASET" "$MODEL" "$SCALING" "$BATCH" "$ACCUM" "$SEQ" "$STEPS" "$PRECISION" "$SEED" "$1"
 }
 
+pass_on() {
+  if ((signalled == 0)); then kill -TERM "$child" 2>/dev/null || true; fi
+  signalled=$1
+}
+
 # run_logged LOG COMMAND...: run it, all it says to the terminal and to LOG; its status is ours. A signal that reaches
 # us goes on to it, and the log is complete when we return.
 run_logged() {
-  local log=$1 pipe status=0 tee_pid
+  local log=$1 pipe status=0 tee_pid child signalled
   shift
   pipe=$(mktemp -u "${log%/*}/.pipe.XXXXXX")
   mkfifo "$pipe"
   # tee must outlive a Ctrl-C and a closed terminal, or the workers would die of a broken pipe without a word.
   (trap '' INT TERM HUP && exec tee -p -a "$log" <"$pipe") &
   tee_pid=$!
-  setpriv --pdeathsig TERM "$@" </dev/null >"$pipe" 2>&1 &
+  # A session of its own: a Ctrl-C must reach mpirun once, through us; a second one makes it leave its workers behind.
+  setsid setpriv --pdeathsig TERM "$@" </dev/null >"$pipe" 2>&1 &
   child=$!
-  trap 'signalled=130; kill -TERM "$child" 2>/dev/null' INT
-  trap 'signalled=143; kill -TERM "$child" 2>/dev/null' TERM
-  trap 'signalled=129; kill -TERM "$child" 2>/dev/null' HUP
   signalled=0
+  trap 'pass_on 130' INT
+  trap 'pass_on 143' TERM
+  trap 'pass_on 129' HUP
   # `wait` returns early when a trap runs.
   while true; do
-    wait "$child" && status=0 || status=$?
-    kill -0 "$child" 2>/dev/null || break
+    status=0
+    wait "$child" || status=$?
+    if ! kill -0 "$child" 2>/dev/null; then break; fi
   done
   wait "$tee_pid" || true
   rm -f "$pipe"
