@@ -18,6 +18,7 @@ from analysis.ingest import WIDTH, Extent
 from analysis.quantile import Series
 
 BLOCK = 1 << 17  # rows held at once over all streams of a run
+SMALLEST = 1 << 10  # rows of one stream read at once, however many streams there are
 
 # Columns of a merged row. Seconds; `skew` is the longest minus the shortest data wait of the workers.
 STEP, TIME, MEAN_TIME, DATA, SKEW, EDGE, LOSS, GRAD, RATE, WORKERS, FLAGS, WINDOW = range(12)
@@ -123,7 +124,7 @@ def open_streams(sources: dict[int, list[list[Extent]]]) -> tuple[list[_Stream],
 
     `sources` holds for each rank its files' extents, the one to prefer first.
     """
-    size = max(1024, BLOCK // max(1, sum(len(files) for files in sources.values())))
+    size = max(SMALLEST, BLOCK // max(1, sum(len(files) for files in sources.values())))
     streams, restarts, superseded = [], set(), 0
     for rank, files in sources.items():
         for i, extents in enumerate(files):

@@ -9,19 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 
 HELD = 1 << 20  # values held in memory; a longer series goes to an unnamed temporary file
-BINS = 1 << 12
 POINTS = 64  # block medians that the trend test looks at
 
 
 class Series:
-    """Finite float64 values in the order they came, in constant memory."""
+    """Finite float64 values, none negative, in the order they came; constant memory."""
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
         self._held = 0
         self._spilled = 0
         self._file = None
-        self._low, self._high = math.inf, -math.inf
         self._near: tuple[int, np.ndarray] | None = None  # rank of the first, sorted values around the last asked for
 
     def __len__(self) -> int:
@@ -31,9 +29,7 @@ class Series:
         if not len(values):
             return
         self._near = None
-        self._parts.append(np.array(values, dtype=np.float64))
-        self._low = min(self._low, float(np.min(values)))
-        self._high = max(self._high, float(np.max(values)))
+        self._parts.append(values + 0.0)  # a copy, and without the minus of -0.0
         self._held += len(values)
         if self._held > HELD:
             if self._file is None:
@@ -74,33 +70,34 @@ class Series:
         return out
 
     def _order(self, k: int) -> float:
-        """Return the k-th smallest value, k from 0: narrow a histogram until the bin that holds it fits into
-        memory.
+        """Return the k-th smallest value, k from 0, by radix selection.
+
+        The bits of floats that are not negative rise with the value. Each pass counts the next 16 of them among
+        the values that share the bits found so far, until these fit into memory; after 64 bits all are the same.
         """
         if self._near is not None and 0 <= k - self._near[0] < len(self._near[1]):
             return float(self._near[1][k - self._near[0]])
-        low, high, before, inside = self._low, self._high, 0, len(self)
-        while inside > HELD and high - low > 1e-12 * max(abs(low), abs(high)):
-            counts = sum(np.histogram(c, bins=BINS, range=(low, high))[0] for c in self.chunks())
-            edges = np.histogram_bin_edges(np.empty(0), bins=BINS, range=(low, high))
+        before, inside, prefix, shift = 0, len(self), 0, 64
+        while inside > HELD and shift:
+            shift -= 16
+            counts = np.zeros(1 << 16, dtype=np.int64)
+            for bits in self._bits(prefix, shift + 16):
+                counts += np.bincount((bits >> np.uint64(shift)) & np.uint64(0xFFFF), minlength=1 << 16)
             at = int(np.searchsorted(before + np.cumsum(counts), k, side="right"))
             before += int(counts[:at].sum())
             inside = int(counts[at])
-            # The right edge belongs to the next bin: step below it, else a second look would count it here.
-            low, high = edges[at], edges[at + 1] if at == BINS - 1 else np.nextafter(edges[at + 1], -np.inf)
-        if inside <= HELD:
-            rest = np.sort(np.concatenate([c[(c >= low) & (c <= high)] for c in self.chunks()]))
-            self._near = (before, rest)
-            return float(rest[k - before])
-        ties: dict[float, int] = {}  # more equal values than fit into memory: few distinct ones are left
+            prefix = prefix << 16 | at
+        if not shift:
+            return float(np.uint64(prefix).view(np.float64))
+        rest = np.sort(np.concatenate(list(self._bits(prefix, shift)))).view(np.float64)
+        self._near = (before, rest)
+        return float(rest[k - before])
+
+    def _bits(self, prefix: int, shift: int) -> Iterator[np.ndarray]:
+        """Yield the bits of the values whose bits above `shift` are `prefix`."""
         for c in self.chunks():
-            for value, n in zip(*np.unique(c[(c >= low) & (c <= high)], return_counts=True), strict=True):
-                ties[float(value)] = ties.get(float(value), 0) + int(n)
-        for value in sorted(ties):
-            before += ties[value]
-            if k < before:
-                return value
-        raise AssertionError("the histogram lost a value")
+            bits = c.view(np.uint64)
+            yield bits if shift == 64 else bits[bits >> np.uint64(shift) == np.uint64(prefix)]
 
     def block_medians(self, points: int = POINTS) -> np.ndarray:
         """Return the medians of `points` equal stretches of the series (fewer values: the values)."""

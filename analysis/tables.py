@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tabulate import tabulate
+import tabulate
 
+tabulate.MIN_PADDING = 0  # two more blanks around every header would make the tables too wide for a screen
 WORDS = frozenset(  # headers of columns that hold words and are set to the left
     {"framework", "data", "status", "vs\nbaseline", "equal\nwork", "run", "group", "reason, notes", "field", "value"}
     | {"other value", "not divided by", "fastest there", "by repeats"}
@@ -165,7 +166,9 @@ def render(columns: list[Column], rows: list[dict[str, Any]], style: str) -> str
     heads = [c.head if style == "table" else c.head.replace("\n", " ") for c in columns]
     cells = [[_one_line(c.cell(row), style) for c in columns] for row in rows]
     align = ["left" if c.head in WORDS else "right" for c in columns]
-    return tabulate(cells, heads, tablefmt=STYLES[style], colalign=align if rows else None, disable_numparse=True)
+    return tabulate.tabulate(
+        cells, heads, tablefmt=STYLES[style], colalign=align if rows else None, disable_numparse=True
+    )
 
 
 def _one_line(cell: str, style: str) -> str:
