@@ -20,6 +20,7 @@ from analysis import compare, measure, rules, scaling, tables
 from analysis.flat import run_rows
 from analysis.ingest import FileResult, Source, read_files, workers
 from analysis.runs import OK, Run, Story, gather
+from ecg_train.errors import UserError
 
 WIDTH = 150  # of running text in the tables' report
 
@@ -77,6 +78,9 @@ def build(
         story.settle()
     report.runs = [s.run for s in stories.values()]
     groups = compare.groups(report.runs)
+    known = sorted({str(r.identity.get("framework")) for g in groups for r in g.runs})
+    if baseline != scaling.SELF and baseline not in known:
+        raise UserError(f"--baseline is {baseline!r}, there is: {', '.join(known) or 'no run with an identity'}")
     compare.adopt(groups, report.runs)
     report.refused = compare.refusals(groups)
     work = compare.equal_work(report.runs)
