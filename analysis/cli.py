@@ -14,7 +14,7 @@ import click
 
 from analysis import report as reports
 from analysis.flat import runs_csv
-from analysis.ingest import Source
+from analysis.ingest import NOTHING, Source
 from analysis.scaling import SELF
 from ecg_train.errors import UserError
 
@@ -156,6 +156,8 @@ def _run_folder(run: Path, named: bool) -> list[Source]:
         raise UserError(
             f"{run} holds neither log nor rank*.jsonl: give a run folder, or --results for a folder of runs"
         )
+    if not files:  # it keeps a row all the same
+        return [Source(NOTHING, str(run), run.name, False)]
     return [Source(p, str(p), run.resolve().name, p.suffix == ".jsonl") for p in files]
 
 

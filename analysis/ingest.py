@@ -24,6 +24,7 @@ CHUNK = 2 << 20  # bytes decoded at once
 STRETCH = 64 << 20  # bytes per task
 LINE_LIMIT = 8 << 20  # a longer line is junk, and would have to be held in memory
 WIDTH = len(COLUMNS)
+NOTHING = Path(os.devnull)  # stands for the files of a run folder that holds none
 ALONE = 8 << 20  # less input than this is read without starting processes
 
 
@@ -55,7 +56,8 @@ Key = tuple[str, int, str]  # run, rank, kind
 class Stretch:
     """A part of a source, from byte `start` to byte `end`, and what was found there."""
 
-    source: int
+    index: int  # of the source among all
+    source: Source
     start: int
     end: int
     found: Found = field(default_factory=Found)
@@ -77,7 +79,12 @@ class FileResult:
 
 def _chunks(path: Path, start: int, end: int, found: Found) -> Iterator[bytes]:
     """Yield whole lines that begin in [start, end): a line belongs to the stretch in which it begins."""
-    with open(path, "rb") as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed by the with below, which must not catch what its users raise
+    except OSError as error:
+        found.problem(1, f"cannot be read: {error.strerror}")
+        return
+    with file:
         if start:
             file.seek(start - 1)
             _to_next_line(file)
@@ -100,12 +107,12 @@ def _to_next_line(file: BinaryIO) -> None:
         pass
 
 
-def read_task(sources: list[Source], stretches: list[Stretch], spill: Path) -> list[Stretch]:
-    """Read the stretches of one task; runs in a worker process. Raises OSError when a file cannot be read."""
+def read_task(stretches: list[Stretch], spill: Path) -> list[Stretch]:
+    """Read the stretches of one task, in a worker process. Raises OSError when the spill file cannot be written."""
     written = 0
     with open(spill, "wb") as out:
         for stretch in stretches:
-            source = sources[stretch.source]
+            source = stretch.source
             for chunk in _chunks(source.path, stretch.start, stretch.end, stretch.found):
                 pending: dict[Key, list[np.ndarray]] = {}
                 for run, rank, kind, rows in parse_chunk(chunk, source.jsonl, stretch.found):
@@ -126,34 +133,42 @@ def _extents(rows: np.ndarray, spill: Path, written: int) -> Iterator[Extent]:
         yield Extent(spill, written + a, b - a, int(steps[a]), int(steps[b - 1]))
 
 
+def size_of(source: Source) -> int:
+    """Return the bytes of a file, 0 when it cannot be asked: opening it will tell why."""
+    try:
+        return source.path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _plan(sources: list[Source]) -> tuple[list[list[Stretch]], list[int]]:
     """Cut the sources into tasks of about `STRETCH` bytes."""
     tasks: list[list[Stretch]] = []
     room = 0
     sizes = []
     for i, source in enumerate(sources):
-        size = source.path.stat().st_size
+        size = size_of(source)
         sizes.append(size)
         for start in range(0, max(size, 1), STRETCH):
             end = min(start + STRETCH, size)
             if not tasks or end - start > room:
                 tasks.append([])
                 room = STRETCH
-            tasks[-1].append(Stretch(i, start, end))
+            tasks[-1].append(Stretch(i, source, start, end))
             room -= end - start
     return tasks, sizes
 
 
 def read_files(sources: list[Source], scratch: Path, pool: ProcessPoolExecutor | None) -> list[FileResult]:
-    """Read all sources; results keep the order of `sources`. Raises OSError when one cannot be read."""
+    """Read all sources; results keep the order of `sources`. Raises OSError when the spill files cannot be written."""
     tasks, sizes = _plan(sources)
     spills = [scratch / f"rows-{i:06d}" for i in range(len(tasks))]
     run = map if pool is None else pool.map
     results = [FileResult(source, size, [], [], set(), "", {}) for source, size in zip(sources, sizes, strict=True)]
-    stretches = [s for done in run(read_task, [sources] * len(tasks), tasks, spills) for s in done]
+    stretches = [s for done in run(read_task, tasks, spills) for s in done]
     by_file: dict[int, list[Stretch]] = {}
     for stretch in stretches:
-        by_file.setdefault(stretch.source, []).append(stretch)
+        by_file.setdefault(stretch.index, []).append(stretch)
     for index, parts in by_file.items():
         _join(results[index], sorted(parts, key=lambda s: s.start))
     return results
@@ -164,7 +179,9 @@ def _join(result: FileResult, parts: list[Stretch]) -> None:
     name = result.source.shown
     lines = unlisted = crlf = junk = junk_line = switches = 0
     last_run = ""
-    if result.size == 0:
+    if result.source.path == NOTHING:
+        result.problems.append(f"{name}: the folder holds neither log nor rank*.jsonl")
+    elif result.size == 0 and not any(part.found.problems for part in parts):
         result.problems.append(f"{name}: the file is empty (zero bytes)")
     for part in parts:
         found = part.found

@@ -32,6 +32,7 @@ from analysis.schema import (
     TOKEN,
     TYPED,
     AnyLine,
+    Identity,
     Loss,
     Stats,
 )
@@ -153,8 +154,8 @@ def _take(obj: AnyLine, found: Found) -> Block | None:
         return run, rank, kind, row
     if obj.key in EVENTS:
         value = json.loads(bytes(obj.value))
-        if obj.key in ("ecg_run", "ecg_launch") and not isinstance(value, dict):
-            raise ValueError(f"value of {obj.key} is no object")
+        if obj.key in ("ecg_run", "ecg_launch"):
+            msgspec.convert(value, Identity)  # raises where a type is wrong
         if obj.key in TYPED:
             value = msgspec.to_builtins(msgspec.convert(value, TYPED[obj.key]))
         event = Event(run, rank if _is_rank(rank) else None, obj.key, value, obj.metadata)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from analysis import compare, measure, rules, scaling, tables
 from analysis.flat import run_rows
-from analysis.ingest import FileResult, Source, read_files, workers
+from analysis.ingest import FileResult, Source, read_files, size_of, workers
 from analysis.runs import OK, Run, Story, gather
 from ecg_train.errors import UserError
 
@@ -62,7 +62,7 @@ def build(
     steps_to: BinaryIO | None = None,
 ) -> Report:
     """Read `sources` and return the report; lines of steps.csv go to `steps_to`. Raises OSError."""
-    pool = workers(jobs, sum(s.path.stat().st_size for s in sources))
+    pool = workers(jobs, sum(map(size_of, sources)))
     try:
         files = read_files(sources, folder, pool)
         stories = gather(files)
@@ -171,10 +171,9 @@ def as_text(report: Report, style: str = "table") -> str:
     status = [rules.status_row(run, owner[run.run]) for run in report.runs]
     parts.append(f"{mark}Status of every run\n\n{tables.render(tables.STATUS, status, style)}")
     if report.problems:
-        said = (p.encode("ascii", "backslashreplace").decode() for p in report.problems)
-        parts.append(f"{mark}Input that is damaged or odd\n\n" + "\n".join(_item(p, style) for p in said))
+        parts.append(f"{mark}Input that is damaged or odd\n\n" + "\n".join(_item(p, style) for p in report.problems))
     parts.append(f"{mark}Rules\n\n" + "\n".join(_item(line, style) for line in rules.text(report.warmup)))
-    return "\n\n".join(parts) + "\n"
+    return ("\n\n".join(parts) + "\n").encode("ascii", "backslashreplace").decode()
 
 
 def put(folder: Path, made: dict[str, Path]) -> None:

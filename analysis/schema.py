@@ -87,4 +87,22 @@ class Ending(msgspec.Struct):
     tokens: int | None = None
 
 
+class Identity(msgspec.Struct):
+    """The fields of an identity with which the report computes. Others may be anything."""
+
+    framework: str | None = None
+    scaling: str | None = None
+    precision: str | None = None
+    world: int | None = None
+    nodes: int | None = None
+    steps: int | None = None
+    timing_warmup: int | None = None
+    zero_stage: int | None = None
+    synthetic: bool | None = None
+    tokens_per_step: Number = None
+    flops_per_token: Number = None
+    peak_flops_per_worker: Number = None
+    unigram_entropy: Number = None
+
+
 TYPED = {"ecg_eval": Ending, "ecg_end": Ending, "ecg_exit": Ending}

@@ -156,6 +156,7 @@ def test_every_kind_of_end_keeps_a_row_with_its_reason(tmp_path):
     )
     (tmp_path / "runs" / "empty").mkdir()
     (tmp_path / "runs" / "empty" / "log").touch()
+    (tmp_path / "runs" / "bare").mkdir()
     found = build(tmp_path)
     assert {r["run"]: (r["status"], r["reason"]) for r in found.rows} == {
         "fine": ("ok", None),
@@ -165,6 +166,7 @@ def test_every_kind_of_end_keeps_a_row_with_its_reason(tmp_path):
         "nan": ("diverged", "loss is not finite at step 7"),
         "never": ("failed", "exit status 2: 3 does not divide 16"),
         "empty": ("no-data", "no readable line"),
+        "bare": ("no-data", "no readable line"),
     }
     one = rows(found)["ddp", 1]
     assert (one["ok_runs"], one["runs"], one["status"]) == (1, 4, "1 diverged, 2 failed")
@@ -172,7 +174,10 @@ def test_every_kind_of_end_keeps_a_row_with_its_reason(tmp_path):
     two = rows(found)["ddp", 2]
     assert (two["ok_runs"], two["runs"], two["status"]) == (0, 2, "1 failed, 1 incomplete")
     assert two.get("speedup") is None
-    assert [p.split(": ")[1] for p in found.problems] == ["the file is empty (zero bytes)"]
+    assert [p.split(": ")[1] for p in found.problems] == [
+        "the folder holds neither log nor rank*.jsonl",
+        "the file is empty (zero bytes)",
+    ]
     for name in ("killed", "lost", "stopped", "nan", "never"):
         assert run_of(found, name)["tokens_per_s"] is None
 
@@ -321,6 +326,33 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     assert run_of(found, "d1")["steps_found"] == 30
     assert [p.rsplit(": ", 1)[1] for p in found.problems] == ["a line of more than 0 MiB, skipped"] * 2
     assert found.problems[0].split(":")[1] == "1"
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_the_rest_is_read(tmp_path):
+    folder = write_run(tmp_path, "d1", 0.1)
+    with report.scratch(tmp_path) as scratch:
+        sources = _sources((), str(tmp_path), scratch)
+        (folder / "rank0.jsonl").unlink()
+        found = report.build(sources, scratch)
+    assert run_of(found, "d1")["steps_found"] == 30
+    assert [p.split(":", 1)[1] for p in found.problems] == ["1: cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize("wrong", [{"world": "2"}, {"tokens_per_step": "x"}, {"timing_warmup": 1.5}, {"framework": 7}])
+def test_an_identity_of_wrong_types_is_an_unreadable_line(tmp_path, wrong):
+    folder = tmp_path / "runs" / "r"
+    folder.mkdir(parents=True)
+    lines = rank_lines("r", 0, identity() | wrong, lambda rank, step: 0.1)
+    (folder / "rank0.jsonl").write_text("\n".join(lines) + "\n")
+    found = build(tmp_path)
+    assert len(found.problems) == 1
+    assert ":2: not one of our lines" in found.problems[0]
+    assert run_of(found, "r")["group"] is None
+
+
+def test_names_beyond_ascii_are_escaped(tmp_path):
+    write_run(tmp_path, "d1", 0.1, device_name="Xeon\u00ae")
+    assert "Xeon\\xae" in report.as_text(build(tmp_path))
 
 
 def test_golden_report(tmp_path, monkeypatch):
