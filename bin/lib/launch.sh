@@ -92,6 +92,6 @@ run_logged() {
   wait "$tee_pid" || true
   rm -f "$pipe"
   trap - INT TERM HUP
-  if ((signalled > 0)); then status=$signalled; fi
+  if ((signalled > 0)); then status=$signalled stopped=$signalled; fi # `stopped` is the caller's
   return "$status"
 }

@@ -16,13 +16,21 @@ setup() {
 
 @test "a run that fails does not stop the others, but the demo fails" {
   FAILING=FW=horovod run --separate-stderr bin/demo
-  [[ "$status" == 1 && "$stderr" == *"[7/11] horovod, 2 worker(s) ... "*"FAILED with status 1"* ]]
+  [[ "$status" == 1 && "$stderr" == *"[7/11] horovod, 2 workers ... "*"FAILED with status 1"* ]]
   [[ "$(grep -c '^run' "$CALLS")" == 11 && "$(tail -n 1 "$CALLS")" == report* ]]
 }
 
 @test "a run ended by a signal ends the demo" {
   FAILING=FW=ddp FAILING_STATUS=130 run --separate-stderr bin/demo
   [[ "$status" == 130 && "$(grep -c '^run' "$CALLS")" == 2 ]]
+}
+
+@test "values that cannot be are refused before anything starts" {
+  run --separate-stderr bin/demo STEPS=0
+  refused "STEPS=0"
+  run --separate-stderr bin/demo BATCH=3
+  refused "BATCH=3 does not divide by 2"
+  [[ ! -e "$CALLS" ]]
 }
 
 @test "a machine that cannot be set up ends the demo before it writes" {

@@ -37,7 +37,7 @@ the_log() {
   local name value
   for name in FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
     ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE; do
-    for value in 'x; touch y' '$(touch y)' '`touch y`' 'a[$(touch y)]' $'1\n2' '1 2' '*'; do
+    for value in 'x; touch y' '$(touch y)' '`touch y`' 'a[$(touch y)]' $'1\n2' '1  2' '*'; do
       run --separate-stderr bin/run "$name=$value"
       refused "$name="
     done
@@ -107,6 +107,32 @@ the_log() {
   [[ "$status" == 1 && "$stderr" == *"ended with status 3"* ]]
   grep -q 'python said: -m ecg_train.train_ddp' "$(the_log)"
   tail -n 1 "$(the_log)" | grep -q '"key":"ecg_exit","value":{"rc":3,'
+}
+
+@test "a worker killed from outside is a failed run like any other: the next repeat still runs" {
+  stub python 'if [[ "$1" == -c ]]; then exit 0; fi; kill -KILL $$'
+  run --separate-stderr bin/run FW=ddp REPEAT=2
+  [[ "$status" == 1 ]]
+  local logs=("$ECG_RESULTS"/runs/*/log)
+  ((${#logs[@]} == 2))
+  tail -qn 1 "${logs[@]}" | grep -q '"rc":137,'
+}
+
+@test "a results folder that cannot be written is refused" {
+  touch "$ECG_RESULTS"
+  run --separate-stderr bin/run FW=serial
+  [[ "$status" == 2 && "$stderr" == *"set ECG_RESULTS"* ]]
+}
+
+@test "lists run all pairs, and a wrong pair keeps all of them from starting" {
+  run --separate-stderr bin/run FW='ddp serial' GPUS='1 2' OVERSUBSCRIBE=1
+  refused "FW=serial is one worker"
+  run --separate-stderr bin/run FW='ddp mpi' GPUS='1 2' OVERSUBSCRIBE=1 DRY_RUN=1
+  [[ "$status" == 0 && "${#lines[@]}" == 4 && "${lines[3]}" == *train_mpi*"--expected-world 2 "* ]]
+  STUB_STATUS=1 run --separate-stderr bin/run FW='ddp fsdp' GPUS='1'
+  [[ "$status" == 1 ]]
+  local logs=("$ECG_RESULTS"/runs/*/log)
+  ((${#logs[@]} == 2))
 }
 
 @test "a failing repeat does not keep the others from running" {
