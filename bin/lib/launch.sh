@@ -92,6 +92,7 @@ run_logged() {
   wait "$tee_pid" || true
   rm -f "$pipe"
   trap - INT TERM HUP
-  if ((signalled > 0)); then status=$signalled stopped=$signalled; fi # `stopped` is the caller's
+  # shellcheck disable=SC2034 # `stopped` is the caller's
+  if ((signalled > 0)); then status=$signalled stopped=$signalled; fi
   return "$status"
 }

@@ -31,6 +31,7 @@ setup() {
 }
 
 @test "all well: status 0; arguments reach pytest" {
-  PYTEST_ARGS='-k order' run --separate-stderr bin/test -x
-  [[ "$status" == 0 && "$output" == "python said: -m pytest -q -rs -k order -x tests/python" ]]
+  PYTEST_ARGS='-k "order or shards"' run --separate-stderr bin/test -x
+  [[ "$status" == 0 && "$output" == "python said: -m pytest -q -rs -k order or shards -x tests/python" ]]
+  grep -q 'pytest -q -rs -k order\\ or\\ shards -x' "$CALLS"
 }
