@@ -48,6 +48,12 @@ def cli() -> None:
     metavar="self|FW",
     help="Divide by the framework's own smallest size, or by FW's",
 )
+@click.option(
+    "--across",
+    multiple=True,
+    metavar="FIELD",
+    help="Let this field differ within a table, such as git_revision; repeatable",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [the cores that may be used]")
 @click.option("--strict", is_flag=True, help="Exit with 1 unless every run is ok, comparable and did equal work")
 def report(
@@ -57,6 +63,7 @@ def report(
     form: str,
     warmup: str,
     baseline: str,
+    across: tuple[str, ...],
     jobs: int | None,
     strict: bool,
 ) -> None:
@@ -75,12 +82,12 @@ def report(
         made = {name: folder / f"out-{name}" for name in ("runs.csv", "steps.csv", "report.txt")}
         if target:
             with open(made["steps.csv"], "wb") as steps:
-                found = reports.build(sources, folder, drop, baseline, jobs, steps)
+                found = reports.build(sources, folder, drop, baseline, jobs, frozenset(across), steps)
             made["runs.csv"].write_text(runs_csv(found.rows), encoding="utf-8")
             made["report.txt"].write_text(reports.as_text(found), encoding="ascii")
             reports.put(target, made)
         else:
-            found = reports.build(sources, folder, drop, baseline, jobs)
+            found = reports.build(sources, folder, drop, baseline, jobs, frozenset(across))
     click.echo(_shown(found, form), nl=False)
     for problem in found.problems:
         click.echo(f"warning: {problem}", err=True)

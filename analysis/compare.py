@@ -26,7 +26,7 @@ BATCH = {"strong": "worker_batch", "weak": "global_batch"}
 # among them.
 WORK = (
     "mode", "model", "parameters", "dataset", "dataset_digest", "synthetic", "seq_len", "global_batch", "precision",
-    "seed", "steps", "learning_rate", "clip",
+    "seed", "steps", "learning_rate", "lr_warmup", "lr_horizon", "min_lr_ratio", "weight_decay", "clip",
 )  # fmt: skip
 EARLY = 20
 # Absolute, in nats. bf16 keeps 8 bits, 2**-8 relative: sums in another order move a loss of about 5 nats by
@@ -45,9 +45,9 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def experiment(identity: dict[str, Any]) -> dict[str, str]:
-    """Return the fields on which all runs of a table agree."""
-    free = FREE | set(LINE) | {BATCH.get(identity.get("scaling"), "")}
+def experiment(identity: dict[str, Any], across: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the fields on which all runs of a table agree; `across` are fields that the user lets differ."""
+    free = FREE | across | set(LINE) | {BATCH.get(identity.get("scaling"), "")}
     return {k: _canonical(v) for k, v in identity.items() if k not in free}
 
 
@@ -65,13 +65,13 @@ class Group:
     runs: list[Run] = field(default_factory=list)
 
 
-def groups(runs: Iterable[Run]) -> list[Group]:
+def groups(runs: Iterable[Run], across: frozenset[str] = frozenset()) -> list[Group]:
     """Sort identified runs into groups; strong scaling first, then in order of appearance."""
     found: dict[str, Group] = {}
     for run in runs:
         if not run.identified or not isinstance(run.world, int) or run.world < 1:
             continue
-        fields = experiment(run.identity)
+        fields = experiment(run.identity, across)
         key = json.dumps(fields, sort_keys=True)
         scaling = str(run.identity.get("scaling") or "unstated")
         found.setdefault(key, Group("", scaling, fields)).runs.append(run)
@@ -159,23 +159,23 @@ def equal_work(runs: list[Run]) -> dict[str, Work]:
             key = json.dumps([_canonical(run.identity.get(k)) for k in WORK])
             experiments.setdefault(key, []).append(run)
     for members in experiments.values():
-        reference = min(members, key=_reference_order)
-        out[reference.run] = Work("reference", reference.run)
-        others = [run for run in members if run is not reference]
-        if not others:
-            out[reference.run] = Work("-")
-        tolerance = TOLERANCE.get(str(reference.identity.get("precision")))
-        for run in others:
-            out[run.run] = _compare(run, reference, tolerance)
+        chosen = {run.run: min(members, key=lambda m, run=run: _reference_order(m, run)) for run in members}
+        for run in members:
+            reference = chosen[run.run]
+            if reference is not run:
+                out[run.run] = _compare(run, reference, TOLERANCE.get(str(run.identity.get("precision"))))
+                out[reference.run] = Work("reference", reference.run)
     return out
 
 
-def _reference_order(run: Run) -> tuple[bool, bool, bool, int]:
+def _reference_order(candidate: Run, run: Run) -> tuple[bool, bool, bool, bool, int]:
+    """Sort the best reference of `run` first; one of the same code goes before one of other code."""
     return (
-        run.status != OK,
-        len(run.steps.early) < EARLY,
-        run.identity.get("framework") != "serial",
-        run.world or 0,
+        candidate.status != OK,
+        len(candidate.steps.early) < EARLY,
+        candidate.identity.get("framework") != "serial",
+        candidate.identity.get("git_revision") != run.identity.get("git_revision"),
+        candidate.world or 0,
     )
 
 

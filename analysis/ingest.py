@@ -20,7 +20,7 @@ import numpy as np
 from analysis.parse import Event, Found, parse_chunk
 from analysis.schema import COLUMNS
 
-CHUNK = 2 << 20  # bytes decoded at once
+CHUNK = 1 << 20  # bytes decoded at once
 STRETCH = 64 << 20  # bytes per task
 LINE_LIMIT = 8 << 20  # a longer line is junk, and would have to be held in memory
 WIDTH = len(COLUMNS)

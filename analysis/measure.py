@@ -18,7 +18,7 @@ from analysis.schema import CALIBRATION, GRAD_NOT_FINITE, LOSS_NOT_FINITE, STEP
 STEPS_HEADER = (
     "run,step,step_time_s,step_time_mean_s,data_time_s,edge_time_s,loss,grad_norm,learning_rate,workers,in_window\n"
 )
-FORMAT_ROWS = 1 << 16
+FORMAT_ROWS = 1 << 14  # little enough for the cache
 # Columns of steps.csv, decimals, and the flag of a value that is not finite. A nanosecond is beyond any clock here.
 SHOWN = (
     *((c, 9, 0) for c in (merge.TIME, merge.MEAN_TIME, merge.DATA, merge.EDGE)),

@@ -214,7 +214,6 @@ def _bulk(chunk: bytes, found: Found) -> Iterator[Block] | None:
     decoded = bulk.step_lines(chunk)
     if decoded is None:
         return None
-    blocks = []
     rows, table = decoded
     owners = [(m.run, m.rank) for m in (r.metadata for r in rows)]
     kinds = list(dict.fromkeys(owners))
@@ -225,8 +224,7 @@ def _bulk(chunk: bytes, found: Found) -> Iterator[Block] | None:
         found.saw(run)
     index = {owner: i for i, owner in enumerate(kinds)}
     which = np.array([index[o] for o in owners])
-    blocks.extend((*owner, STEP, table[which == i]) for i, owner in enumerate(kinds))
-    return iter(blocks)
+    return iter([(*owner, STEP, table[which == i]) for i, owner in enumerate(kinds)])
 
 
 def parse_chunk(chunk: bytes, jsonl: bool, found: Found) -> Iterator[Block]:
@@ -234,8 +232,9 @@ def parse_chunk(chunk: bytes, jsonl: bool, found: Found) -> Iterator[Block]:
     if b"\r" in chunk:
         found.crlf += chunk.count(b"}\r\n")
     if (blocks := _bulk(chunk, found)) is not None:
-        found.lines += chunk.count(b"\n")
-        yield from blocks
+        for block in blocks:
+            found.lines += len(block[3])
+            yield block
         return
     rows = chunk.split(b"\n")
     ended = rows[-1] == b""

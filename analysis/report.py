@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -34,7 +35,7 @@ class Report:
     refused: list[dict[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of runs.csv
-    warmup: str = "auto"
+    rules: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -59,9 +60,12 @@ def build(
     warmup: int | None = None,
     baseline: str = scaling.SELF,
     jobs: int | None = None,
+    across: frozenset[str] = frozenset(),
     steps_to: BinaryIO | None = None,
 ) -> Report:
     """Read `sources` and return the report; lines of steps.csv go to `steps_to`. Raises OSError."""
+    collecting = gc.isenabled()
+    gc.disable()  # rows make no cycles; the collector would walk through all of them again and again (so in workers)
     pool = workers(jobs, sum(map(size_of, sources)))
     try:
         files = read_files(sources, folder, pool)
@@ -72,12 +76,14 @@ def build(
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-    report = Report(warmup="auto" if warmup is None else str(warmup))
+        if collecting:
+            gc.enable()
+    report = Report(rules=rules.text("auto" if warmup is None else str(warmup), across))
     report.problems = [p for f in files for p in f.problems]
     for story in stories.values():
         story.settle()
     report.runs = [s.run for s in stories.values()]
-    groups = compare.groups(report.runs)
+    groups = compare.groups(report.runs, across)
     known = sorted({str(r.identity.get("framework")) for g in groups for r in g.runs})
     if baseline != scaling.SELF and baseline not in known:
         raise UserError(f"--baseline is {baseline!r}, there is: {', '.join(known) or 'no run with an identity'}")
@@ -140,7 +146,7 @@ def _write_steps(stories: list[Story], out: BinaryIO, pool: ProcessPoolExecutor 
 def as_json(report: Report) -> str:
     """Return everything as one JSON object; missing is null."""
     body = {
-        "rules": rules.text(report.warmup),
+        "rules": report.rules,
         "groups": report.groups,
         "runs": report.rows,
         "refused": report.refused,
@@ -172,7 +178,7 @@ def as_text(report: Report, style: str = "table") -> str:
     parts.append(f"{mark}Status of every run\n\n{tables.render(tables.STATUS, status, style)}")
     if report.problems:
         parts.append(f"{mark}Input that is damaged or odd\n\n" + "\n".join(_item(p, style) for p in report.problems))
-    parts.append(f"{mark}Rules\n\n" + "\n".join(_item(line, style) for line in rules.text(report.warmup)))
+    parts.append(f"{mark}Rules\n\n" + "\n".join(_item(line, style) for line in report.rules))
     return ("\n\n".join(parts) + "\n").encode("ascii", "backslashreplace").decode()
 
 

@@ -13,7 +13,6 @@ HEADLINE = frozenset(
         "mode",
         "model",
         "dataset",
-        "synthetic",
         "seq_len",
         "global_batch",
         "worker_batch",
@@ -30,14 +29,16 @@ HEADLINE = frozenset(
 )
 
 
-def text(warmup: str) -> list[str]:
+def text(warmup: str, across: frozenset[str] = frozenset()) -> list[str]:
     """Return the definitions, one line each."""
     rule = (
         "as many steps as the run itself states (timing_warmup)"
         if warmup == "auto"
         else f"the first {warmup} steps (--warmup)"
     )
+    apart = [f"On request these fields may differ within a table: {', '.join(sorted(across))}."] if across else []
     return [
+        *apart,
         f"Warm-up: {rule}, from the first step and again after every restart; all later steps are measured.",
         "Step time: the slowest worker's, median over the measured steps; a row takes the median over its repeats. "
         "A ! at workers seen: the time rests on fewer workers than the run had (the log alone: rank 0).",

@@ -55,6 +55,12 @@ def test_any_other_difference_is_refused_with_its_field_and_values(field, value)
     assert {f for f, _, _ in refused} <= {field, "global_batch", "tokens_per_step"}
 
 
+def test_a_field_may_differ_on_request():
+    runs = [run("a"), run("b", git_revision="def", seed=2)]
+    assert len(compare.groups(runs, frozenset({"git_revision"}))) == 2
+    assert len(compare.groups(runs, frozenset({"git_revision", "seed"}))) == 1
+
+
 def test_strong_scaling_with_a_growing_batch_is_not_strong():
     """A comparable tool labels it so."""
     groups = compare.groups([run("a"), run("b", world=2, global_batch=32)])
@@ -117,6 +123,18 @@ def test_equal_work_compares_with_serial():
 
 def test_without_serial_the_smallest_world_is_the_reference():
     assert answers(run("b", world=4), run("a", world=2)) == {"a": "reference", "b": "yes"}
+
+
+def test_the_reference_is_of_the_same_code_where_there_is_one():
+    old = lambda s: 9.0  # noqa: E731
+    runs = [
+        run("old", old, framework="serial", git_revision="0"),
+        run("new", framework="serial"),
+        run("a"),
+        run("b", old),
+    ]
+    runs[3].identity["git_revision"] = "0"
+    assert answers(*runs) == {"old": "reference", "new": "reference", "a": "yes", "b": "yes"}
 
 
 def test_a_run_that_did_not_end_well_is_no_reference():

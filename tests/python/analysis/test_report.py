@@ -355,6 +355,15 @@ def test_names_beyond_ascii_are_escaped(tmp_path):
     assert "Xeon\\xae" in report.as_text(build(tmp_path))
 
 
+def test_what_was_let_differ_is_named(tmp_path):
+    write_run(tmp_path, "d1", 0.1)
+    write_run(tmp_path, "d2", 0.05, world=2, git_revision="def")
+    assert len(build(tmp_path).groups) == 2
+    found = build(tmp_path, across=frozenset({"git_revision"}))
+    assert rows(found)["ddp", 2]["speedup"] == pytest.approx(2)
+    assert "these fields may differ within a table: git_revision." in report.as_text(found)
+
+
 def test_golden_report(tmp_path, monkeypatch):
     """The text that people see. After a change on purpose: ECG_GOLDEN=write, then read the difference."""
     for n in (1, 2):
