@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -44,7 +45,9 @@ class Commands(click.Group):
         except WorkError as error:
             fail(str(error), 1)
         except KeyboardInterrupt:
-            fail("interrupted; run the same command again, it resumes", 130)
+            click.echo("error: interrupted; run the same command again, it resumes", err=True)
+            sys.stdout.flush()
+            os._exit(130)  # threads and workers that an interrupt left in any state must not hold us up
 
 
 def fail(message: str, status: int) -> None:

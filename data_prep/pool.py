@@ -26,13 +26,14 @@ def executor(jobs: int, folder: Path) -> ProcessPoolExecutor:
 def run(function: Callable, tasks: list[tuple], jobs: int, folder: Path) -> Iterator[tuple[int, object]]:
     """Yield (number, result) of function(*task) as tasks finish; None for a task that killed its worker twice.
 
-    What a task raises is raised here, after the others in flight have been called off.
+    What a task raises is raised here, after the other workers have been killed: what they write stands a kill.
     """
     waiting = list(range(len(tasks)))[::-1]
     suspects: list[int] = []
     while waiting:
         pool = executor(min(jobs, len(waiting)), folder)
         flying: dict = {}
+        whole = False
         try:
             while waiting or flying:
                 while waiting and len(flying) < 2 * jobs + 2:
@@ -41,13 +42,25 @@ def run(function: Callable, tasks: list[tuple], jobs: int, folder: Path) -> Iter
                 for future in wait(flying, return_when=FIRST_COMPLETED).done:
                     result = future.result()
                     yield flying.pop(future), result
+            whole = True
         except BrokenProcessPool:
             suspects += flying.values()
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            if not whole:
+                _kill(pool)
+            pool.shutdown(wait=whole, cancel_futures=True)
         for number in suspects:
             yield number, _alone(function, tasks[number], folder)
         suspects = []
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End the workers at once. A shutdown that waits for them can wait for ever after an interrupt."""
+    processes = list((pool._processes or {}).values())
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join(5)
 
 
 def _alone(function: Callable, task: tuple, folder: Path) -> object:

@@ -125,6 +125,30 @@ def test_killed_run_leaves_no_manifest_and_is_resumed(tmp_path):
     assert not (folder / ".work").exists()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_interrupt_ends_at_once(tmp_path, times):
+    """Ctrl-C reaches the whole process group, perhaps twice: exit 130, one line, no worker left."""
+    for i in range(40):
+        write_record(tmp_path / "raw", f"r{i:02d}", [beats(600, 250, i)])
+    command = [sys.executable, "-m", "data_prep", "convert", "--dataset", "x", "--jobs", "2"]
+    command += ["--src", str(tmp_path / "raw"), "--out", str(tmp_path)]
+    with subprocess.Popen(command, env=ENV, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        until = time.monotonic() + 60
+        while not work.load_index(tmp_path / "x" / ".work") and time.monotonic() < until:
+            time.sleep(0.002)
+        for _ in range(times):
+            os.killpg(running.pid, signal.SIGINT)
+            time.sleep(0.02)
+        _, errors = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    time.sleep(0.2)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+    assert bytes_of(tmp_path / "x") == {}
+
+
 def test_resumed_run_does_not_read_again_what_is_kept(source, tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
