@@ -62,9 +62,7 @@ class LogWriter:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = path.open("a", encoding="utf-8")
             except OSError as error:
-                raise UserError(
-                    f"cannot write {path}: {error.strerror}; set ECG_RESULTS to another folder"
-                ) from error
+                raise UserError(f"cannot write {path}: {error.strerror}; set ECG_RESULTS to another folder") from error
 
     def event(self, key: str, value: Any = None, event: str = POINT, **metadata: Any) -> None:
         """Write one line; ``event`` is POINT, START or END."""

@@ -59,6 +59,7 @@ def execute(config: Config, sources: dict[str, str], strategy: Strategy, shards:
     """Join the world, train, and leave an end line whatever happens; return the exit code."""
     begun = time.perf_counter()
     world = strategy.start(config)
+    config.global_batch(world.size)  # refuses what does not divide before anything is written
     log = LogWriter(run_id(config, strategy.name, world.size), world.rank, config.run_dir or None)
     status, reason, ok = "aborted", "", False
     try:

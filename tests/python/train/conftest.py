@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from launching import data_dir as data_dir  # noqa: PLC0414 - found by pytest through this name
+from launching import data_dir as data_dir

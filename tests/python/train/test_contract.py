@@ -9,8 +9,8 @@ from launching import Outcome, launch, require
 
 STEPS = 20
 COMMON = (
-    "--dataset", "walk", "--model", "tiny", "--seq-len", "64", "--batch", "8", "--steps", str(STEPS), "--lr-warmup", "5",
-    "--eval-batches", "2", "--calibration-steps", "1", "--timeout", "60",
+    "--dataset", "walk", "--model", "tiny", "--seq-len", "64", "--batch", "8", "--steps", str(STEPS),
+    "--lr-warmup", "5", "--learning-rate", "3e-3", "--eval-batches", "2", "--calibration-steps", "1", "--timeout", "60",
 )  # fmt: skip
 TOLERANCE = 1e-4
 
@@ -34,7 +34,14 @@ CASES = [
     ("serial", 1, ("--activation-checkpointing",)),
     *(("deepspeed", 2, ("--zero-stage", stage)) for stage in "023"),
     ("mpi", 3, ("--batch", "24", "--bucket-mb", "0.5")),
-    ("ddp", 3, ("--batch", "24",)),
+    (
+        "ddp",
+        3,
+        (
+            "--batch",
+            "24",
+        ),
+    ),
 ]
 
 
