@@ -5,10 +5,16 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS BENCH FORMAT DRY_RUN PYTEST_ARGS
+
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
-$(foreach name,FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
-  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS BENCH FORMAT DRY_RUN PYTEST_ARGS,\
+$(foreach name,$(VALUES),\
   $(if $(findstring $$,$(value $(name))),$(error $(name) holds a dollar sign, which no value here needs)))
+
+# A misspelt name must not pass for the default of the right one.
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+$(foreach name,$(filter-out $(VALUES) ECG_%,$(GIVEN)),$(error $(name) is not a name that make knows here; known: $(VALUES)))
 
 ##@ Start here
 .PHONY: help

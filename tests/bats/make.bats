@@ -28,6 +28,13 @@ setup() {
   [[ "$status" == 2 && "$stderr" == *"DATASET=../../etc"* ]]
 }
 
+@test "a misspelt name is refused, not ignored" {
+  run --separate-stderr make run NGPUS=4
+  [[ "$status" == 2 && -z "$output" && "$stderr" == *"NGPUS is not a name that make knows here; known: FW GPUS "* ]]
+  run --separate-stderr make -s run GPUS=1 ECG_RESULTS="$BATS_TEST_TMPDIR/else where" FW='ddp mpi' DRY_RUN=1
+  [[ "$status" == 0 && "$output" == *"else\\ where"* ]]
+}
+
 @test "make alone prints help that names every target" {
   run --separate-stderr make
   [[ "$status" == 0 && -z "$stderr" ]]

@@ -122,7 +122,6 @@ environments() { find "$ECG_CACHE/env" -mindepth 1 -maxdepth 1 2>/dev/null | wc 
     run ! grep -vE '^(#.*|)$|^[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*( --hash=sha256:[0-9a-f]{64})?$' "$file"
   done
   # One version per package, over all files that meet in one environment.
-  [[ -z "$(cat requirements/*.txt | sed -n 's/^\([^#]*\)==.*/\L\1/p' | sort -u | while read -r name; do
-    (($(grep -ihE "^$name==" requirements/*.txt | sort -u | wc -l) == 1)) || echo "$name"
-  done)" ]]
+  run awk -F'==' '!/^#/ && NF == 2 { name = tolower($1); if (name in seen && seen[name] != $2) print name; seen[name] = $2 }' requirements/*.txt
+  [[ "$status" == 0 && -z "$output" ]]
 }
