@@ -7,7 +7,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from analysis.schema import COLUMNS, NAMESPACE, TOKEN, StepLine
+from analysis.schema import COLUMNS, LONGEST, NAMESPACE, TOKEN, StepLine
 
 _DECODER = msgspec.json.Decoder(StepLine)
 _GETTERS = [attrgetter(name) for name in COLUMNS[:-1]]
@@ -46,7 +46,7 @@ def step_lines(chunk: bytes) -> tuple[list[StepLine], np.ndarray] | None:
             table[:, i] = list(map(get, values))  # None becomes NaN
     except (msgspec.MsgspecError, ValueError, OverflowError):
         return None
-    if (table[:, :4] < 0).any() or (table[:, 0] >= 2**53).any():
+    if (table[:, :4] < 0).any() or (table[:, 1:4] >= LONGEST).any() or (table[:, 0] >= 2**53).any():
         return None
     where = [r.metadata for r in rows]
     if min(m.rank for m in where) < 0 or not all(m.run for m in where):

@@ -25,6 +25,7 @@ from analysis.schema import (
     CALIBRATION,
     EVENTS,
     GRAD_NOT_FINITE,
+    LONGEST,
     LOSS_NOT_FINITE,
     NAMESPACE,
     STEP,
@@ -110,8 +111,8 @@ def _row(s: Stats) -> tuple[float, ...]:
     if s.grad_norm is not None and not np.isfinite(grad):
         flags |= GRAD_NOT_FINITE
     for name in ("step_time", "data_time", "edge_time"):
-        if (seconds := getattr(s, name)) is not None and seconds < 0:
-            raise ValueError(f"{name} is negative")
+        if (seconds := getattr(s, name)) is not None and not 0 <= seconds < LONGEST:
+            raise ValueError(f"{name} is no duration")
     if not 0 <= s.step < 2**53:
         raise ValueError("step is no count")
     return (s.step, s.step_time, s.data_time, s.edge_time, loss, grad, s.learning_rate, flags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import shutil
 import signal
@@ -152,7 +153,16 @@ def as_json(report: Report) -> str:
         "refused": report.refused,
         "problems": report.problems,
     }
-    return json.dumps(body, indent=1, allow_nan=False) + "\n"
+    return json.dumps(_strict(body), indent=1, allow_nan=False) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    """Return `value` for strict JSON: a number that is not finite becomes a string, as in the log."""
+    if isinstance(value, dict):
+        return {k: _strict(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_strict(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _item(line: str, style: str) -> str:

@@ -17,6 +17,7 @@ STEP, CALIBRATION = "step", "calibration"
 
 # Columns of one worker's step row, float64 each. Steps stay exact up to 2**53.
 COLUMNS = ("step", "step_time", "data_time", "edge_time", "loss", "grad_norm", "learning_rate", "flags")
+LONGEST = 1e9  # seconds, some 30 years: a longer duration is a damaged number
 LOSS_NOT_FINITE, GRAD_NOT_FINITE = 1, 2
 EVENTS = frozenset(
     ["ecg_launch", "ecg_run", "ecg_eval", "ecg_calibration_unavailable", "run_start", "run_stop", "ecg_end", "ecg_exit"]

@@ -1,9 +1,10 @@
 """Measure how fast `analysis report` reads step lines, and how much memory it takes.
 
 Makes logs of the writer's own line shape in a temporary folder, runs the command on them, and prints MB/s,
-peak memory of all its processes and, as yardsticks in the same run, the speed of merely reading the bytes and
-of `json.loads` line by line. Shapes: `log` is one run known by its log alone, so that every line becomes a
-row of steps.csv; `workers` is four runs with a log and two workers' files each, three lines to a step.
+peak memory of all its processes, MB per CPU second (which other load moves less) and, as yardsticks in the
+same run, the speed of merely reading the bytes and of `json.loads` line by line. Shapes: `log` is one run
+known by its log alone, so that every line becomes a row of steps.csv; `workers` is four runs with a log and
+two workers' files each, three lines to a step.
 
     python bench/bench_report.py --lines 1000000
 """
@@ -17,6 +18,7 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -135,12 +137,14 @@ def resident(pids: list[int]) -> int:
     return total
 
 
-def run_report(folder: Path, jobs: int | None) -> tuple[float, int]:
-    """Run the command once; return seconds and the peak of its memory in bytes."""
+def run_report(folder: Path, jobs: int | None) -> tuple[float, float, int]:
+    """Run the command once; return seconds, CPU seconds of all its processes and the peak of their memory in
+    bytes.
+    """
     command = [sys.executable, "-m", "analysis", "report", "--results", str(folder)]
     command += ["--jobs", str(jobs)] if jobs else []
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'python'}"}
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), cpu_of_children()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as process:
         peak = 0
         while process.poll() is None:
@@ -149,7 +153,13 @@ def run_report(folder: Path, jobs: int | None) -> tuple[float, int]:
         seconds = time.perf_counter() - begun
         if process.returncode:
             raise SystemExit(f"error: the report failed: {process.stderr.read().decode().strip()}")
-    return seconds, peak
+    return seconds, cpu_of_children() - used, peak
+
+
+def cpu_of_children() -> float:
+    """Return the CPU seconds of the children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def yardsticks(folder: Path) -> tuple[float, float]:
@@ -193,11 +203,12 @@ def main() -> int:
             size = make(Path(name), lines, shape)
             results = [run_report(Path(name), args.jobs) for _ in range(args.repeat)]
             reading, loads = yardsticks(Path(name))
-        seconds = statistics.median(s for s, _ in results)
+        seconds, cpu = (statistics.median(r[i] for r in results) for i in (0, 1))
         rate = size / seconds / 1e6
         row = {"lines": lines, "shape": shape, "MB": size / 1e6, "bytes_per_line": size / lines, "seconds": seconds}
         row |= {"MB_per_s": rate, "limit": LIMIT, "met": "yes" if rate >= LIMIT else "no"}
-        row |= {"peak_MiB": max(p for _, p in results) / 2**20, "read_MB_per_s": reading, "json_loads_MB_per_s": loads}
+        row |= {"cpu_seconds": cpu, "MB_per_cpu_s": size / cpu / 1e6}
+        row |= {"peak_MiB": max(p for *_, p in results) / 2**20, "read_MB_per_s": reading, "json_loads_MB_per_s": loads}
         rows.append(row | {"times_json_loads": rate / loads, "cores": len(os.sched_getaffinity(0))})
     print(tabulate(rows, headers="keys", floatfmt=".1f"))
     if args.out:

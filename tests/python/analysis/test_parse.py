@@ -90,6 +90,7 @@ def test_text_before_the_token_is_ignored():
         step(3).replace('"step_time":0.1', '"step_time":"0.1"'),
         step(3).replace('"step_time":0.1', '"step_time":-0.1'),
         step(3).replace('"step_time":0.1', '"step_time":NaN'),
+        step(3).replace('"step_time":0.1', '"step_time":1e300'),
         step(3).replace('"step_time":0.1', '"step_time":true'),
         step(3).replace('"loss":5.0', '"loss":"5.0"'),
         step(3).replace('"rank":0', '"rank":"0"'),

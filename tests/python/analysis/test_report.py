@@ -6,9 +6,12 @@ import csv
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from made_runs import TOKEN, identity, launch, line, loss_at, rank_lines, write_run
 
 from analysis import ingest, report
@@ -328,6 +331,13 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     assert found.problems[0].split(":")[1] == "1"
 
 
+def test_losses_of_any_size_are_strict_json(tmp_path):
+    write_run(tmp_path, "s", 0.1, framework="serial", loss=lambda s: 1e308)
+    write_run(tmp_path, "d", 0.1, loss=lambda s: -1e308)
+    found = build(tmp_path)
+    assert json.loads(report.as_json(found), parse_constant=pytest.fail)["runs"][0]["loss_deviation"] == "inf"
+
+
 def test_a_file_that_cannot_be_opened_is_told_and_the_rest_is_read(tmp_path):
     folder = write_run(tmp_path, "d1", 0.1)
     with report.scratch(tmp_path) as scratch:
@@ -362,6 +372,24 @@ def test_what_was_let_differ_is_named(tmp_path):
     found = build(tmp_path, across=frozenset({"git_revision"}))
     assert rows(found)["ddp", 2]["speedup"] == pytest.approx(2)
     assert "these fields may differ within a table: git_revision." in report.as_text(found)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(hits=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=4)), min_size=1, max_size=12), end=st.floats(0, 1))
+def test_no_damage_whatever_stops_the_report(tmp_path, hits, end):
+    """Bytes overwritten at any place and a cut anywhere: a report all the same, and no step that was not measured."""
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+    folder = write_run(tmp_path, "d1", 0.1, calibration=lambda r: 0.1, files=False)
+    text = bytearray((folder / "log").read_bytes())
+    for place, junk in hits:
+        at = int(place * len(text))
+        text[at : at + len(junk)] = junk
+    (folder / "log").write_bytes(text[: int(end * len(text))])
+    found = build(tmp_path)
+    report.as_text(found)
+    report.as_json(found)
+    assert len(found.rows) >= 1
+    assert sum(r["steps_found"] for r in found.rows) <= 30
 
 
 def test_golden_report(tmp_path, monkeypatch):
