@@ -24,8 +24,8 @@ set_command() {
 set_mpirun() {
   local name
   command_line=(mpirun -np "$GPUS" --bind-to none --oversubscribe)
-  for name in PATH PYTHONPATH PYTHONNOUSERSITE PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT ECG_CORES; do
-    command_line+=(-x "$name")
+  for name in PATH PYTHONPATH PYTHONNOUSERSITE PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT ECG_CORES ECG_OVERSUBSCRIBED; do
+    if [[ -n "${!name:-}" ]]; then command_line+=(-x "$name"); fi
   done
   # Open MPI refuses to run as root unless it is told twice.
   if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

@@ -59,7 +59,9 @@ check_local() {
   local gpus cores
   gpus=$(gpu_count)
   cores=$(allowed_count)
+  unset ECG_OVERSUBSCRIBED # with-ranks sets it for cores
   if ((gpus > 0)); then
+    if ((GPUS > gpus)); then export ECG_OVERSUBSCRIBED=1; fi
     worker_cores_wanted=${CORES:-0}
     ((GPUS <= gpus)) || [[ "$OVERSUBSCRIBE" == 1 ]] ||
       die "GPUS=$GPUS, but this machine shows $gpus GPU(s); use GPUS=$gpus, or OVERSUBSCRIBE=1 to share them (not a measurement)"

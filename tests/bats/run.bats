@@ -78,8 +78,10 @@ the_log() {
   refused "this machine shows 4 GPU(s)"
   CUDA_VISIBLE_DEVICES=GPU-aa,GPU-bb run --separate-stderr bin/run GPUS=4
   refused "this machine shows 2 GPU(s)"
-  run --separate-stderr bin/run GPUS=4 DRY_RUN=1
-  [[ "$status" == 0 ]]
+  run --separate-stderr bin/run FW=mpi GPUS=4 DRY_RUN=1
+  [[ "$status" == 0 && "$output" != *OVERSUBSCRIBED* ]]
+  run --separate-stderr bin/run FW=mpi GPUS=8 OVERSUBSCRIBE=1 DRY_RUN=1
+  [[ "$status" == 0 && "$output" == *" -x ECG_OVERSUBSCRIBED "* ]]
 }
 
 @test "several nodes, and serial with several workers, are refused" {

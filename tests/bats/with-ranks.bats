@@ -84,11 +84,15 @@ cores='echo "$(taskset -cp $$ | sed "s/.*: //") $OMP_NUM_THREADS $ECG_CORES_PER_
   [[ "$output" == "bound to 0,1" ]]
 }
 
-@test "more workers than cores share them, and say what share is theirs" {
+@test "more workers than cores share them, and say so and what share is theirs" {
   stub nproc 'echo 2'
   export ECG_LAUNCHER=local WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 ECG_CORES=1 RANK=3 LOCAL_RANK=3
   run --separate-stderr bin/with-ranks bash -c "$cores"
   [[ "$status" == 0 && "$output" == *" 1 0.5" ]]
+  run --separate-stderr bin/with-ranks bash -c 'echo "$ECG_OVERSUBSCRIBED"'
+  [[ "$output" == 1 ]]
+  WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 RANK=1 LOCAL_RANK=1 run --separate-stderr bin/with-ranks bash -c 'echo "${ECG_OVERSUBSCRIBED-no}"'
+  [[ "$output" == no ]]
 }
 
 @test "a task that srun bound keeps its cores; ECG_BIND=none too" {
