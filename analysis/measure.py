@@ -107,7 +107,9 @@ def format_steps(run: str, spill: Path, start: int, rows: int) -> bytes:
     columns: list[list[Any]] = [table[:, merge.STEP].astype(np.int64).tolist()]
     flags = table[:, merge.FLAGS].astype(np.int64)
     for c, digits, flag in SHOWN:
-        column = np.round(table[:, c], digits).tolist()
+        with np.errstate(over="ignore"):
+            short = np.round(table[:, c], digits)
+        column = np.where(np.isinf(short), table[:, c], short).tolist()  # rounding a huge number overflows
         if flag and flags.any():
             for i in np.flatnonzero(flags & flag).tolist():  # not finite as measured, unlike a missing value
                 column[i] = str(column[i])

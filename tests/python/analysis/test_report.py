@@ -336,6 +336,7 @@ def test_losses_of_any_size_are_strict_json(tmp_path):
     write_run(tmp_path, "d", 0.1, loss=lambda s: -1e308)
     found = build(tmp_path)
     assert json.loads(report.as_json(found), parse_constant=pytest.fail)["runs"][0]["loss_deviation"] == "inf"
+    assert float(read_csv((tmp_path / "steps.csv").read_text())[0]["loss"]) == -1e308
 
 
 def test_a_file_that_cannot_be_opened_is_told_and_the_rest_is_read(tmp_path):
