@@ -1,8 +1,8 @@
 """Causal attention with rotary positions, from the product of query, key and value.
 
 On GPUs, under torch.compile and for long sequences it is ``scaled_dot_product_attention``. On CPUs that kernel pays
-for the upper triangle too and rotating costs further passes over memory; for sequences up to ``CPU_LIMIT`` one function with
-a backward of its own does it all in blocks of queries that see only the keys before their end.
+for the upper triangle too and rotating costs further passes over memory; for sequences up to ``CPU_LIMIT`` one
+function with a backward of its own does it all in blocks of queries that see only the keys before their end.
 """
 
 from __future__ import annotations

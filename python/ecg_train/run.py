@@ -47,12 +47,17 @@ def open_data(config: Config) -> ShardSet:
     )
 
 
-def run_id(config: Config, framework: str, world: int) -> str:
-    """Return the name of this run: the one given, or one made of what it is and the time."""
+def run_id(config: Config, strategy: Strategy, world: World) -> str:
+    """Return the name of this run: the one given, or one made of what it is and of rank 0's time and dice."""
     if config.run_id:
         return config.run_id
-    stem = f"{config.mode}_{config.dataset}_{config.model}_{framework}_n{config.nodes}_g{world}_{config.scaling}"
-    return f"{stem}_r{config.repeat}_{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    first = world.rank == 0
+    shared = strategy.mean((time.time() if first else 0.0, float(secrets.randbelow(1 << 24)) if first else 0.0))
+    seconds, dice = (round(value * world.size) for value in shared)
+    stem = (
+        f"{config.mode}_{config.dataset}_{config.model}_{strategy.name}_n{config.nodes}_g{world.size}_{config.scaling}"
+    )
+    return f"{stem}_r{config.repeat}_{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}-{dice:06x}"
 
 
 def execute(config: Config, sources: dict[str, str], strategy: Strategy, shards: ShardSet) -> int:
@@ -60,7 +65,7 @@ def execute(config: Config, sources: dict[str, str], strategy: Strategy, shards:
     begun = time.perf_counter()
     world = strategy.start(config)
     config.global_batch(world.size)  # refuses what does not divide before anything is written
-    log = LogWriter(run_id(config, strategy.name, world.size), world.rank, config.run_dir or None)
+    log = LogWriter(run_id(config, strategy, world), world.rank, config.run_dir or None)
     status, reason, ok = "aborted", "", False
     try:
         log.event("init_start", event=START, host=os.uname().nodename, pid=os.getpid(), sources=given(sources))

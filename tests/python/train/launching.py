@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def launch(framework: str, world: int, folder: Path, *flags: str, timeout: float
         command = [str(ROOT / "bin" / "launch-local"), str(world), ranks, *command]
     environ = dict(os.environ, PYTHONPATH=f"{ROOT / 'python'}:{ROOT}", DS_LOG_LEVEL="error", TMPDIR="/tmp")
     environ |= {"ECG_THREADS": "1", "ECG_CORES": "1"}  # several threads on a busy core wait for each other
-    environ.pop("MASTER_PORT", None)
+    environ["MASTER_PORT"] = str(free_port())
     if os.getuid() == 0:
         environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
@@ -96,6 +97,13 @@ def launch(framework: str, world: int, folder: Path, *flags: str, timeout: float
     logs = [folder / f"rank{rank}.jsonl" for rank in range(world)]
     lines = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs if log.exists()]
     return Outcome(done.returncode, done.stdout, done.stderr, lines)
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def require(framework: str) -> None:
