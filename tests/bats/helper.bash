@@ -61,3 +61,6 @@ eventually() {
   done
   return 1
 }
+
+# gone PID: no longer running; at most waiting to be reaped.
+gone() { [[ ! -e "/proc/$1" || "$(awk '{ print $3 }' "/proc/$1/stat" 2>/dev/null)" == Z ]]; }

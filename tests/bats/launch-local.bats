@@ -8,9 +8,6 @@ setup() {
   unset ECG_PYTHON
 }
 
-# gone PID: neither running nor waiting to be reaped.
-gone() { [[ ! -e "/proc/$1" || "$(awk '{ print $3 }' "/proc/$1/stat" 2>/dev/null)" == Z ]]; }
-
 @test "workers must be a number, and there must be a command" {
   run --separate-stderr bin/launch-local 0 true
   refused "'0' is not a number of workers"

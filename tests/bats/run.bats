@@ -177,7 +177,8 @@ assert last["value"]["rc"] == 0 and 0 <= last["value"]["wall_time"] < 60
   eventually 10 test -s "$CALLS.pid"
   kill -TERM "$launcher"
   wait "$launcher" || result=$?
-  [[ "$result" == 143 && ! -e "/proc/$(<"$CALLS.pid")" ]]
+  [[ "$result" == 143 ]]
+  eventually 5 gone "$(<"$CALLS.pid")"
   logs=("$ECG_RESULTS"/runs/*/log)
   ((${#logs[@]} == 1))
   grep -q '"ecg_exit","value":{"rc":143,' "${logs[0]}"
