@@ -17,12 +17,12 @@ import click
 from workers import Bench, show, spread
 
 TARGETS = {"ddp": 0.97, "horovod": 0.97, "mpi": 0.97, "deepspeed": 0.93, "fsdp": 0.93}
-BATCH = {"strong": 16, "weak": 16}  # global, and per worker
+BATCH = {"strong": 16, "weak": 12}  # global, and per worker
 
 
 def ceiling(bench: Bench, worker_batch: int, cores: list[int]) -> float:
     """Return the step time of single workers that run side by side, the slower one's."""
-    flags = ("--scaling", "weak", "--batch", str(worker_batch))
+    flags = ("--scaling", "weak", "--batch", str(worker_batch), "--calibration-steps", "0")
     launches = [bench.start("serial", 1, *flags, prefix=("taskset", "-c", str(core))) for core in cores]
     return max(launch.timing().step for launch in launches)
 
@@ -67,7 +67,7 @@ def measure(bench: Bench, scaling: str, frameworks: list[str], repeats: int, cor
 
 @click.command(help=__doc__)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Launches per framework.")
-@click.option("--steps", type=click.IntRange(3), default=7, show_default=True, help="Steps per launch; 2 not counted.")
+@click.option("--steps", type=click.IntRange(3), default=6, show_default=True, help="Steps per launch; 2 not counted.")
 @click.option("--model", default="small", show_default=True, help="Model size.")
 @click.option("--framework", "chosen", multiple=True, type=click.Choice(list(TARGETS)), help="Only these [all].")
 @click.option("--scaling", "scalings", multiple=True, type=click.Choice(list(BATCH)), help="Only these [both].")
@@ -76,7 +76,7 @@ def main(repeats: int, steps: int, model: str, chosen: tuple, scalings: tuple, o
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise click.ClickException("two cores are needed, one may be used here")
-    flags = ["--model", model, "--steps", str(steps), "--calibration-steps", "3", "--device", "cpu", "--threads", "1"]
+    flags = ["--model", model, "--steps", str(steps), "--calibration-steps", "2", "--device", "cpu", "--threads", "1"]
     rows = []
     with Bench(flags) as bench:
         for scaling in scalings or BATCH:

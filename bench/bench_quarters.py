@@ -64,7 +64,7 @@ def half_cores() -> Iterator[str]:
 @click.option("--framework", "chosen", multiple=True, type=click.Choice(list(TARGETS)), help="Only these [all].")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to this CSV file.")
 def main(repeats: int, steps: int, batch: int, model: str, chosen: tuple, out: Path | None) -> None:
-    flags = ["--model", model, "--steps", str(steps), "--calibration-steps", "3", "--device", "cpu", "--threads", "1"]
+    flags = ["--model", model, "--steps", str(steps), "--calibration-steps", "2", "--device", "cpu", "--threads", "1"]
     flags += ["--scaling", "weak", "--batch", str(batch)]
     names = list(chosen or TARGETS)
     speedups: dict[str, list[float]] = {name: [] for name in names}
@@ -72,11 +72,12 @@ def main(repeats: int, steps: int, batch: int, model: str, chosen: tuple, out: P
     with half_cores() as stem, Bench(flags) as bench:
         environ = {"ECG_BENCH_GROUP": stem, "ECG_BIND": "none"}
         prefix = ("bash", "-c", JOIN, "join")
-        before = bench.start("serial", 1, prefix=prefix, **environ).timing().step
+        once = ("--calibration-steps", "0")
+        before = bench.start("serial", 1, *once, prefix=prefix, **environ).timing().step
         for turn in range(repeats):
             for name in names:
                 timing = bench.start(name, WORKERS, prefix=prefix, **environ).timing()
-                after = bench.start("serial", 1, prefix=prefix, **environ).timing().step
+                after = bench.start("serial", 1, *once, prefix=prefix, **environ).timing().step
                 alone = (before + after) / 2
                 before = after
                 speedups[name].append(WORKERS * alone / timing.step)

@@ -90,11 +90,11 @@ class Blocked(torch.autograd.Function):
         for number, w in enumerate(weights):
             begin, end = number * BLOCK, min((number + 1) * BLOCK, time)
             g = grad_y[:, begin:end]
-            grad_v[:, :end].baddbmm_(w.transpose(1, 2), g)
+            grad_v[:, :end] += torch.bmm(w.transpose(1, 2), g)  # baddbmm_ goes through slices one by one
             grad_w = torch.bmm(g, v[:, :end].transpose(1, 2))
             grad_scores = torch._softmax_backward_data(grad_w, w, -1, w.dtype).mul_(dim**-0.5)
             grad_q[:, begin:end] = torch.bmm(grad_scores, k[:, :end])
-            grad_k[:, :end].baddbmm_(grad_scores.transpose(1, 2), q[:, begin:end])
+            grad_k[:, :end] += torch.bmm(grad_scores.transpose(1, 2), q[:, begin:end])
         by_head = grads.view(3, batch, heads, time, dim)
         result = torch.empty((batch, time, 3, heads, dim), dtype=packed.dtype)
         out = result.permute(2, 0, 3, 1, 4)

@@ -26,6 +26,8 @@ class DeepSpeed(ProcessGroupStrategy):
 
     def init_group(self, config: Config, rank: int, size: int, device: torch.device) -> None:
         super().init_group(config, rank, size, device)
+        # An inference-only collective that it would compile at the first start, for a minute and more.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(dist_backend=self.backend, auto_mpi_discovery=False)
 
     def build(self, config: Config, vocab_size: int) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
+
+# Horovod's thread shares a worker's core with backward, and Open MPI waits by spinning: without this it takes up to
+# half of the core from the computation (docs/speed.md).
+os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 import horovod
 import horovod.torch as hvd

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
+
+os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")  # a waiting worker leaves the core to the prefetch thread
 
 import mpi4py
 import numpy as np
