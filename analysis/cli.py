@@ -52,7 +52,7 @@ def cli() -> None:
     "--across",
     multiple=True,
     metavar="FIELD",
-    help="Let this field differ within a table, such as git_revision; repeatable",
+    help="Let this field differ within a table, such as code_digest; repeatable",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [the cores that may be used]")
 @click.option("--strict", is_flag=True, help="Exit with 1 unless every run is ok, comparable and did equal work")

@@ -1,13 +1,12 @@
 """Which runs may be divided by which, and whether they did the same work.
 
 Two runs are put into one table only if every field of their identity agrees but those of the intended axis:
-- FREE: the number of workers and what follows from it or from the moment: nodes, hosts, job, repeat, tokens
-  per step, the batch
-  that scaling lets grow (per worker in strong scaling, global in weak).
+- FREE: the number of workers and what follows from it or from the moment: nodes, hosts, job, repeat, tokens per
+  step, the batch that scaling lets grow (per worker in strong scaling, global in weak), the git revision.
 - LINE: what makes a framework the one it is. Within a line these agree; across lines they are the axis of
   comparison. Accumulation is not free: it changes the size of a micro-batch and how often gradients are
-  exchanged, so that a quotient would show two effects at once. Git revision and image must agree too: other
-  code is another experiment.
+  exchanged, so that a quotient would show two effects at once. Image and code digest must agree too: other code is
+  another experiment, while a revision also changes with the docs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from analysis.runs import OK, Run
 
 LINE = ("framework", "framework_version", "backend", "zero_stage")
-FREE = frozenset(["world", "nodes", "hosts", "job_id", "repeat", "tokens_per_step"])
+FREE = frozenset(["world", "nodes", "hosts", "job_id", "repeat", "tokens_per_step", "git_revision"])
 BATCH = {"strong": "worker_batch", "weak": "global_batch"}
 # Fields that decide the losses. How the batch is cut over workers and micro-batches, and with what, is not
 # among them.
@@ -174,7 +173,7 @@ def _reference_order(candidate: Run, run: Run) -> tuple[bool, bool, bool, bool, 
         candidate.status != OK,
         len(candidate.steps.early) < EARLY,
         candidate.identity.get("framework") != "serial",
-        candidate.identity.get("git_revision") != run.identity.get("git_revision"),
+        candidate.identity.get("code_digest") != run.identity.get("code_digest"),
         candidate.world or 0,
     )
 

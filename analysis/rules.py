@@ -24,7 +24,7 @@ HEADLINE = frozenset(
         "device_name",
         "cores_per_worker",
         "oversubscribed",
-        "git_revision",
+        "code_digest",
     ]
 )
 

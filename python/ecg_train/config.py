@@ -54,7 +54,7 @@ class Config:
     clip: float = option(1.0, "largest global norm of the gradient; 0: do not clip", low=0.0, high=1e9)
     activation_checkpointing: bool = option(False, "recompute blocks in the backward pass")
     compile: bool = option(False, "compile the model with torch.compile")
-    zero_stage: int = option(1, "ZeRO stage of DeepSpeed", low=0, high=3)
+    zero_stage: int = option(0, "ZeRO stage of DeepSpeed; 0 exchanges what DDP does", low=0, high=3)
     bucket_mb: float = option(0.0, "gradient bucket in MiB; 0: the strategy's own", low=0.0, high=65536.0)
     eval_batches: int = option(4, "validation batches of --batch sequences at the end; 0: none", low=0, high=1 << 30)
     eval_every: int = option(0, "steps between validations; 0: only at the end", low=0, high=1 << 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -35,6 +36,18 @@ def git_revision() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
+def code_digest() -> str:
+    """Return the start of the SHA-256 over this package's sources: two runs of unlike code are unlike experiments.
+
+    The git revision would not do: it changes with every word in the docs, and an image has none.
+    """
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
 def identity(config: Config, world: World, strategy: str, facts: dict[str, Any], shards: ShardSet) -> dict[str, Any]:
     """Return the value of the ``ecg_run`` line."""
     global_batch = config.global_batch(world.size)
@@ -59,6 +72,7 @@ def identity(config: Config, world: World, strategy: str, facts: dict[str, Any],
             "hosts": environ["ECG_HOSTS"].split(",") if environ.get("ECG_HOSTS") else [platform.node()],
             "job_id": environ.get("SLURM_JOB_ID") or None,
             "git_revision": git_revision(),
+            "code_digest": code_digest(),
             "image_digest": environ.get("ECG_IMAGE_DIGEST") or None,
             "python_version": platform.python_version(),
         }

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ecg_train.config import Config
 from ecg_train.model import parameter_count
+from ecg_train.strategies.memory import keep_freed_memory
 from ecg_train.strategies.process_group import ProcessGroupStrategy
 from ecg_train.strategies.torch_base import make_model, make_optimizer
 
@@ -33,6 +34,8 @@ class DeepSpeed(ProcessGroupStrategy):
     def build(self, config: Config, vocab_size: int) -> None:
         self.config = config
         torch.backends.cuda.matmul.allow_tf32 = False
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.module = make_model(config, vocab_size).to(self.device)
         self.parameters_total = parameter_count(self.module)
         rows = config.global_batch(self.world.size) // (self.world.size * config.accumulation)
@@ -48,10 +51,12 @@ class DeepSpeed(ProcessGroupStrategy):
             "steps_per_print": 1 << 40,
         }
         engine, optimizer, _, _ = deepspeed.initialize(
-            model=self.module, optimizer=make_optimizer(self.module, config), config=settings, dist_init_required=False
+            model=self.compiled(self.module),
+            optimizer=make_optimizer(self.module, config),
+            config=settings,
+            dist_init_required=False,
         )
-        self.engine, self.optimizer = engine, optimizer
-        self.model = self.compiled(engine)
+        self.engine, self.optimizer, self.model = engine, optimizer, engine
 
     def backward(self, loss: Tensor, micro_batches: int) -> None:
         self.engine.backward(loss)  # the engine divides by the number of micro-batches

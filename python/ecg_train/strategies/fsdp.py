@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from ecg_train.strategies.gloo_scatter import ScatterBySwap
+from ecg_train.strategies.memory import keep_freed_memory
 from ecg_train.strategies.process_group import ProcessGroupStrategy
 
 
@@ -22,9 +24,15 @@ class FSDP(ProcessGroupStrategy):
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if self.config.precision == "bf16" else None, reduce_dtype=torch.float32
         )
+        # On a CPU, exchange costs more than memory: weights that were gathered for forward are kept for backward.
+        gather_again = self.backend != "gloo"
         for block in model.blocks:
-            fully_shard(block, mp_policy=policy)
+            fully_shard(block, mp_policy=policy, reshard_after_forward=gather_again)
         fully_shard(model, mp_policy=policy)
+        if self.backend == "gloo":
+            keep_freed_memory()
+            for module in (*model.blocks, model):
+                module.set_custom_reduce_scatter(ScatterBySwap())
         self._silent = False
         return self.compiled(model)
 

@@ -11,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-# Activations come and go at every step; in 4 KiB pages each return costs thousands of page faults, some 4 % of a step.
-# Read once by PyTorch's CPU allocator, so it must stand before the first tensor.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
 import torch
 from torch import Tensor, nn
 

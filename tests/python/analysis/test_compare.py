@@ -42,7 +42,7 @@ def test_sizes_nodes_hosts_repeats_and_frameworks_share_a_table():
         ("compile", True),
         ("cores_per_worker", 2.0),
         ("oversubscribed", True),
-        ("git_revision", "def"),
+        ("code_digest", "def"),
         ("device_name", "other"),
     ],
 )
@@ -56,9 +56,9 @@ def test_any_other_difference_is_refused_with_its_field_and_values(field, value)
 
 
 def test_a_field_may_differ_on_request():
-    runs = [run("a"), run("b", git_revision="def", seed=2)]
-    assert len(compare.groups(runs, frozenset({"git_revision"}))) == 2
-    assert len(compare.groups(runs, frozenset({"git_revision", "seed"}))) == 1
+    runs = [run("a"), run("b", code_digest="def", seed=2)]
+    assert len(compare.groups(runs, frozenset({"code_digest"}))) == 2
+    assert len(compare.groups(runs, frozenset({"code_digest", "seed"}))) == 1
 
 
 def test_strong_scaling_with_a_growing_batch_is_not_strong():
@@ -128,12 +128,12 @@ def test_without_serial_the_smallest_world_is_the_reference():
 def test_the_reference_is_of_the_same_code_where_there_is_one():
     old = lambda s: 9.0  # noqa: E731
     runs = [
-        run("old", old, framework="serial", git_revision="0"),
+        run("old", old, framework="serial", code_digest="0"),
         run("new", framework="serial"),
         run("a"),
         run("b", old),
     ]
-    runs[3].identity["git_revision"] = "0"
+    runs[3].identity["code_digest"] = "0"
     assert answers(*runs) == {"old": "reference", "new": "reference", "a": "yes", "b": "yes"}
 
 

@@ -368,11 +368,11 @@ def test_names_beyond_ascii_are_escaped(tmp_path):
 
 def test_what_was_let_differ_is_named(tmp_path):
     write_run(tmp_path, "d1", 0.1)
-    write_run(tmp_path, "d2", 0.05, world=2, git_revision="def")
+    write_run(tmp_path, "d2", 0.05, world=2, code_digest="def")
     assert len(build(tmp_path).groups) == 2
-    found = build(tmp_path, across=frozenset({"git_revision"}))
+    found = build(tmp_path, across=frozenset({"code_digest"}))
     assert rows(found)["ddp", 2]["speedup"] == pytest.approx(2)
-    assert "these fields may differ within a table: git_revision." in report.as_text(found)
+    assert "these fields may differ within a table: code_digest." in report.as_text(found)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

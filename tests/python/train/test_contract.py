@@ -32,7 +32,8 @@ CASES = [
     *((framework, 2, ("--accumulation", "2")) for framework in ("ddp", "fsdp", "horovod", "deepspeed", "mpi")),
     ("serial", 1, ("--accumulation", "4")),
     ("serial", 1, ("--activation-checkpointing",)),
-    *(("deepspeed", 2, ("--zero-stage", stage)) for stage in "023"),
+    *(("deepspeed", 2, ("--zero-stage", stage)) for stage in "123"),
+    ("ddp", 2, ("--compile",)),
     ("mpi", 3, ("--batch", "24", "--bucket-mb", "0.5")),
     (
         "ddp",
