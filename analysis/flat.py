@@ -15,7 +15,8 @@ RUN_FIELDS = (
     "scaling", "model", "parameters", "dataset", "dataset_digest", "synthetic", "seq_len", "global_batch",
     "worker_batch", "accumulation", "precision", "seed", "steps", "timing_warmup", "learning_rate", "clip",
     "zero_stage", "compile", "activation_checkpointing", "cores_per_worker", "threads", "oversubscribed", "hosts",
-    "job_id", "repeat", "git_revision", "code_digest", "image_digest", "flops_per_token", "tokens_per_step", "unigram_entropy",
+    "job_id", "repeat", "git_revision", "code_digest", "image_digest", "flops_per_token", "tokens_per_step",
+    "unigram_entropy",
 )  # fmt: skip
 TIMING_FIELDS = (
     "warmup_steps", "measured_steps", "workers_seen", "step_time_s", "step_time_p10_s", "step_time_p90_s",
