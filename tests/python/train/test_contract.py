@@ -35,14 +35,7 @@ CASES = [
     *(("deepspeed", 2, ("--zero-stage", stage)) for stage in "123"),
     ("ddp", 2, ("--compile",)),
     ("mpi", 3, ("--batch", "24", "--bucket-mb", "0.5")),
-    (
-        "ddp",
-        3,
-        (
-            "--batch",
-            "24",
-        ),
-    ),
+    *((framework, 3, ("--batch", "24")) for framework in ("ddp", "fsdp")),
 ]
 
 
