@@ -87,7 +87,7 @@ def timing(job: Job, steps: merge.Steps) -> dict[str, Any]:
             out["calibration_s"] = times.quantiles([0.5])[0]
             if every and ranks == job.world:
                 out["calibration_mean_s"] = out["calibration_s"] * mean
-            if "step_time_s" in out:
+            if "step_time_s" in out and job.world != 1:  # one worker has nobody to exchange with
                 out["exposed_s"] = out["step_time_s"] - out["calibration_s"]
                 out["exposed_share"] = out["exposed_s"] / out["step_time_s"] if out["step_time_s"] > 0 else None
     return out

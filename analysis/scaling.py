@@ -120,7 +120,9 @@ def table(group: Group, work: dict[str, Work], baseline: str = SELF) -> dict[str
         "scaling": group.scaling,
         "experiment": {k: json.loads(v) for k, v in group.fields.items()},
         "baseline": bases,
-        "baseline_text": ", ".join(kept) if kept else "none: no run of this group was measured to its end",
+        "baseline_text": ", ".join(kept)
+        if kept
+        else "none: no run of this group ended well with steps beyond its warm-up",
         "rows": rows,
     }
 

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from data_prep import assemble, plan, pool, splits, work
 from data_prep.errors import WorkError
@@ -130,20 +131,31 @@ def _remember(folder: Path, sources: str, manifest: dict) -> None:
 @contextlib.contextmanager
 def _locked(folder: Path, patience: float = 5.0):
     """Hold the data set's lock; workers of a run that was just killed may keep it for a moment."""
-    (folder / WORK).mkdir(exist_ok=True)
-    with open(folder / WORK / "lock", "wb") as lock:
-        until = time.monotonic() + patience
-        while True:
+    until = time.monotonic() + patience
+    while True:
+        (folder / WORK).mkdir(exist_ok=True)
+        with open(folder / WORK / "lock", "wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                held = _is(lock, folder / WORK / "lock")  # else its owner has ended and removed it meanwhile
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise UserError(f"another conversion is writing to {folder}; wait for it to end") from None
-                time.sleep(0.1)
+                held = False
             except OSError:
-                break  # a file system without locks
-        yield
+                held = True  # a file system without locks
+            if held:
+                yield
+                return
+        if time.monotonic() > until:
+            raise UserError(f"another conversion is writing to {folder}; wait for it to end")
+        time.sleep(0.1)
+
+
+def _is(file: IO, path: Path) -> bool:
+    """Tell whether the open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
@@ -192,5 +204,5 @@ def _check_space(folder: Path, tokens_left: int, tokens_all: int) -> None:
     if free < need:
         raise WorkError(
             f"{folder} has {free / 1e6:.0f} MB free, the conversion needs about {need / 1e6:.0f} MB; "
-            "free some space or give another --out, then run the same command again"
+            "free some space or set ECG_DATA (--out) to another folder, then run the same command again"
         )

@@ -55,8 +55,8 @@ setup() {
   local signal expected launcher
   for signal in TERM:143 INT:130 HUP:129; do
     rm -f "$CALLS".[01]
-    # A launcher in the background of a script would be deaf to INT; env gives it back its ears.
-    env --default-signal=INT bin/launch-local 2 bash -c 'echo $$ >"$CALLS.$RANK"; exec sleep 60' 3>&- &
+    # A launcher in the background of a script would be deaf to INT, and below nohup to HUP; env gives it back its ears.
+    env --default-signal=INT,HUP bin/launch-local 2 bash -c 'echo $$ >"$CALLS.$RANK"; exec sleep 60' 3>&- &
     launcher=$!
     eventually 10 test -s "$CALLS.0"
     eventually 10 test -s "$CALLS.1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from contextlib import AbstractContextManager
 
 from torch import nn
@@ -18,6 +19,8 @@ class DDP(ProcessGroupStrategy):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         options = {"bucket_cap_mb": self.config.bucket_mb} if self.config.bucket_mb else {}
+        # Its successor does not exist in this release yet, and without it the tables go over the wire each step.
+        warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
         wrapped = DistributedDataParallel(
             model,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,

@@ -3,9 +3,11 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -348,3 +350,23 @@ def test_real_ptbxl_folds_and_labels(recordings, tmp_path):
     split_of = {}
     for record in got["records"]:
         assert split_of.setdefault(record["patient"], record["split"]) == record["split"]
+
+
+def test_a_lock_that_its_owner_removed_is_not_held(tmp_path) -> None:
+    """The first run ends and removes its work folder while a second one waits: that one must lock what is there now."""
+    from data_prep.convert import WORK, _locked
+
+    got = threading.Event()
+
+    def second() -> None:
+        with _locked(tmp_path):
+            assert (tmp_path / WORK / "lock").exists()
+            got.set()
+
+    waiting = threading.Thread(target=second)
+    with _locked(tmp_path):
+        waiting.start()
+        assert not got.wait(0.3), "two may not hold it at once"
+        shutil.rmtree(tmp_path / WORK)
+    waiting.join(timeout=5)
+    assert got.is_set()
