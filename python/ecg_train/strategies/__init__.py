@@ -8,7 +8,7 @@ from importlib import import_module
 from ecg_train.errors import UserError
 from ecg_train.strategies.base import Strategy
 
-# Activations come and go at every step; in 4 KiB pages each return costs thousands of page faults, some 4 % of a step.
+# Activations come and go at every step; in 4 KiB pages each return costs thousands of page faults.
 # PyTorch's CPU allocator reads it once, at the first tensor, so it stands where every strategy is imported through.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 

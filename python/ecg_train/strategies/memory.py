@@ -12,7 +12,7 @@ def keep_freed_memory() -> bool:
     """Let freed memory stay with the process instead of going back to the system; return whether that was possible.
 
     Buffers of megabytes are otherwise unmapped when they are freed and mapped anew, page by page and zeroed, at the
-    next step: some 5 % of a step under FSDP on a CPU. Outside glibc nothing is changed.
+    next step, which under FSDP on a CPU is a visible part of it. Outside glibc nothing is changed.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
