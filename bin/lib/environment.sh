@@ -34,7 +34,7 @@ environment_dir() {
   local python
   python=$(find_python)
   printf '%s/env/%s\n' "$ECG_CACHE" "$({
-    cat "$ECG_ROOT"/requirements/{build,base,train}.txt "$ECG_ROOT/bin/build-horovod"
+    cat "$ECG_ROOT"/requirements/{build,base,train,nodeps}.txt "$ECG_ROOT/bin/build-horovod"
     printf '%s\n' "$python"
     python_version "$python"
     tool_versions

@@ -16,6 +16,7 @@ MODULES = (
     "safetensors.torch",
     "wfdb",
     "scipy.signal",
+    "tokenizers",
     "click",
 )
 
