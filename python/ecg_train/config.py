@@ -17,8 +17,9 @@ from typing import Any
 
 from ecg_train.errors import UserError
 from ecg_train.sizes import SIZES
+from ecg_train.tasks import WEIGHTS
 
-MODES = ("pretrain",)
+MODES = ("pretrain", "finetune")
 SCALINGS = ("strong", "weak")
 PRECISIONS = ("fp32", "bf16")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -60,6 +61,10 @@ class Config:
     eval_every: int = option(0, "steps between validations; 0: only at the end", low=0, high=1 << 40)
     calibration_steps: int = option(5, "exchange-off steps after the end; 0: none", low=0, high=1 << 20)
     verify_data: bool = option(False, "check the digests of all shards before the start")
+    init_from: str = option("", "weights to start from: a run's folder or a .safetensors file; empty: none")
+    head_only: bool = option(False, "finetune: train the classification head, leave the rest as it is")
+    class_weights: str = option("balanced", "finetune: how much a class counts in the loss", WEIGHTS)
+    test_examples: int = option(0, "finetune: test examples, evenly spaced; 0: all", low=0, high=1 << 40)
     checkpoint: bool = option(False, "write the weights to the run folder at the end")
     repeat: int = option(1, "which repeat of the same experiment this is", low=1, high=1 << 20)
     nodes: int = option(1, "nodes of the run", low=1, high=1 << 20)
@@ -78,6 +83,8 @@ class Config:
             raise UserError(
                 f"--dataset {self.dataset!r}: wanted a name of small letters, digits, '-' and '_', such as mitdb"
             )
+        if self.head_only and self.mode != "finetune":
+            raise UserError("--head-only: only --mode finetune has a head of its own")
         if self.run_id and not RUN_ID.fullmatch(self.run_id):
             raise UserError(f"--run-id {self.run_id!r}: wanted letters, digits, '.', '_' and '-' only")
 

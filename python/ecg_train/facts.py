@@ -18,7 +18,7 @@ from ecg_train.strategies.base import World
 ECHOED = (
     "mode", "dataset", "model", "seq_len", "scaling", "accumulation", "precision", "seed", "steps", "timing_warmup",
     "learning_rate", "lr_warmup", "lr_horizon", "min_lr_ratio", "weight_decay", "clip", "activation_checkpointing",
-    "compile", "nodes", "repeat",
+    "compile", "nodes", "repeat", "head_only",
 )  # fmt: skip
 
 
@@ -48,6 +48,15 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def init_digest(source: str) -> str | None:
+    """Return the start of the SHA-256 over the weights that a run starts from; None when it starts from scratch."""
+    if not source:
+        return None
+    path = Path(source) / "weights.safetensors" if Path(source).is_dir() else Path(source)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 def identity(config: Config, world: World, strategy: str, facts: dict[str, Any], shards: ShardSet) -> dict[str, Any]:
     """Return the value of the ``ecg_run`` line."""
     global_batch = config.global_batch(world.size)
@@ -62,7 +71,12 @@ def identity(config: Config, world: World, strategy: str, facts: dict[str, Any],
             "global_batch": global_batch,
             "worker_batch": global_batch // world.size,
             "tokens_per_step": global_batch * config.seq_len,
-            "flops_per_token": flops_per_token(SIZES[config.model], config.seq_len, shards.vocab_size),
+            "flops_per_token": flops_per_token(
+                SIZES[config.model], config.seq_len, shards.vocab_size if shards.task is None else 0
+            ),
+            "task": shards.task.name if shards.task else None,
+            "class_weights": config.class_weights if shards.task else None,
+            "init_digest": init_digest(config.init_from),
             "dataset_digest": shards.digest,
             "synthetic": shards.synthetic,
             "unigram_entropy": shards.unigram_entropy,

@@ -61,6 +61,8 @@ class Loop:
     """Yields this worker's part of each validation batch; None: no validation."""
     log: LogWriter
     tokens_per_eval: int = 0
+    after: Callable[[], None] | None = None
+    """What comes after the last step and validation, such as the test of a classifier."""
 
     def run(self) -> None:
         """Train, validate, save, calibrate; raise Aborted when the loss is no number or a stop was asked for."""
@@ -92,6 +94,8 @@ class Loop:
                 self.evaluate(step)
                 edge = None
         self.evaluate(config.steps)
+        if self.after is not None:
+            self.after()
         if config.checkpoint and config.run_dir:
             path = Path(config.run_dir) / "weights.safetensors"
             self.strategy.save(path)

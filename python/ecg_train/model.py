@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from ecg_train.attention import attention, rotary_tables
 from ecg_train.norm import rms_norm
 from ecg_train.sizes import SIZES, Size
+from ecg_train.tasks import Task
 
 INIT_STD = 0.02
 
@@ -33,6 +34,10 @@ class ModelConfig:
     """Longest sequence, in tokens: the rotary tables end there."""
     activation_checkpointing: bool = False
     """Recompute each block in the backward pass instead of keeping its activations."""
+    task: Task | None = None
+    """Classes to tell apart; None: predict the next token."""
+    class_weights: str = "none"
+    """How much a class counts in the loss (see Task.weights)."""
 
     @classmethod
     def of(cls, name: str, **changes: object) -> ModelConfig:
@@ -79,7 +84,7 @@ class Block(nn.Module):
 
 
 class ECGModel(nn.Module):
-    """Predict the next token of an ECG at every position."""
+    """Predict the next token of an ECG at every position, or, given a task, the class of a sequence."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -90,6 +95,9 @@ class ECGModel(nn.Module):
         cos, sin = rotary_tables(config.seq_len, size.width // size.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
+        self.head = nn.Linear(size.width, len(config.task.classes), bias=False) if config.task else None
+        weights = config.task.weights(config.class_weights) if config.task else None
+        self.register_buffer("class_weights", None if weights is None else torch.from_numpy(weights), persistent=False)
         self.apply(self._initialise)
         # GPT-2: the layers that write into the residual stream start smaller, so that its variance does not grow
         # with depth.
@@ -121,11 +129,24 @@ class ECGModel(nn.Module):
         """Return the mean cross entropy in nats, a scalar; without targets the logits (batch, time, vocab).
 
         ``tokens`` and ``targets`` are int64 (batch, time). The embedding is tied: its weight is also the output layer.
+        With a task the logits are (batch, classes) and the targets as Task.targets gives them.
         """
+        if self.head is not None:
+            return self.classify(tokens, targets)
         logits = F.linear(self.hidden(tokens), self.embedding.weight)
         if targets is None:
             return logits
         return F.cross_entropy(logits.float().view(-1, logits.size(-1)), targets.reshape(-1))
+
+    def classify(self, tokens: Tensor, targets: Tensor | None) -> Tensor:
+        """Return the weighted cross entropy, or the logits (batch, classes): the head reads the mean hidden state."""
+        logits = self.head(self.hidden(tokens).mean(dim=1)).float()
+        if targets is None:
+            return logits
+        if self.config.task.multilabel:
+            return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=self.class_weights)
+        # Divided by the examples, not by their weights: the mean over workers is then the mean over the batch.
+        return F.cross_entropy(logits, targets, weight=self.class_weights, reduction="sum") / targets.numel()
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -12,12 +12,14 @@ import time
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from ecg_train import strategies
 from ecg_train.config import Config, parse_args
 from ecg_train.errors import UserError
 from ecg_train.facts import identity
+from ecg_train.finetune import HeldOut, check_mode, table
 from ecg_train.loader import EvalPlan, Loader
 from ecg_train.logline import END, START, LogWriter
 from ecg_train.loop import Aborted, Loop
@@ -33,6 +35,7 @@ def main(framework: str, argv: Sequence[str], doc: str) -> int:
     try:
         config, sources = parse_args(argv, prog, doc)
         shards = open_data(config)
+        check_mode(config.mode, shards)
         strategy = strategies.make(framework)
         return execute(config, sources, strategy, shards)
     except UserError as error:
@@ -93,7 +96,7 @@ def train(config: Config, strategy: Strategy, shards: ShardSet, world: World, lo
     global_batch = config.global_batch(world.size)
     log.event("seed", config.seed)
     log.event("global_batch_size", global_batch)
-    strategy.build(config, shards.vocab_size)
+    strategy.build(config, shards.vocab_size, shards.task)
     log.event("ecg_run", identity(config, world, strategy.name, strategy.facts(), shards))
     plan = None
     if config.eval_batches:
@@ -103,7 +106,21 @@ def train(config: Config, strategy: Strategy, shards: ShardSet, world: World, lo
     with Loader(shards, order, global_batch, world.rank, world.size, config.accumulation) as batches:
         log.event("init_stop", event=END)
         evaluation = (lambda: plan.parts(world.rank, world.size)) if plan else None
-        Loop(config, strategy, batches, evaluation, log, plan.tokens if plan else 0).run()
+        loop = Loop(config, strategy, batches, evaluation, log, plan.tokens if plan else 0)
+        if shards.task is not None:
+            loop.after = partial(test, config, strategy, shards, world, log)
+        loop.run()
+
+
+def test(config: Config, strategy: Strategy, shards: ShardSet, world: World, log: LogWriter) -> None:
+    """Log how well a fine-tuned model does on the test split."""
+    held_out = ShardSet.open(shards.folder, "test", config.seq_len)
+    figures = HeldOut(held_out, config.global_batch(world.size) // world.size, config.test_examples).figures(
+        strategy, world
+    )
+    log.event("ecg_metrics", figures)
+    if world.rank == 0:
+        print(table(figures), file=sys.stderr, flush=True)
 
 
 def given(sources: dict[str, str]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 A data set is a folder with ``manifest.json`` and shards of raw little-endian uint16 tokens. A window is
 ``seq_len + 1`` tokens at stride ``seq_len`` inside one shard, so a shard of ``t`` tokens holds ``(t - 1) //
-seq_len`` windows; window numbers run over the shards of a split in manifest order. Shards are memory-mapped:
-opening reads the manifest only.
+seq_len`` windows; window numbers run over the shards of a split in manifest order. In an example set (see
+``tasks``) the rows stand side by side instead. Shards are memory-mapped: opening reads the manifest only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ecg_train.errors import UserError
+from ecg_train.tasks import Task
 
 FORMAT = "ecg-train-shards"
 VERSION = 1
@@ -97,13 +98,25 @@ def _file_sha256(path: Path) -> str:
 class ShardSet:
     """The windows of one split of a data set, memory-mapped.
 
-    Attributes: ``dataset``, ``split``, ``seq_len``, ``n_windows``, ``tokens`` (in the split), ``digest`` (of
-    the manifest), ``synthetic``, ``unigram_entropy`` (nats, or None where the manifest has none),
-    ``vocab_size``.
+    Attributes: ``dataset``, ``split``, ``seq_len`` (one less than the numbers of a row), ``n_windows``, ``tokens``
+    (in the split), ``digest`` (of the manifest), ``synthetic``, ``unigram_entropy`` (nats, or None where the manifest
+    has none), ``vocab_size``, ``task`` (None unless it is an example set).
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], split: str, seq_len: int, arrays: list) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        split: str,
+        seq_len: int,
+        arrays: list,
+        task: Task | None = None,
+    ) -> None:
         entry = manifest["splits"][split]
+        self.task = task
+        if task is not None:
+            seq_len = task.width - 1
+        stride = seq_len if task is None else seq_len + 1
         self.folder, self.dataset, self.split, self.seq_len = folder, str(manifest["dataset"]), split, seq_len
         self.tokens = sum(array.size for array in arrays)
         self.digest = str(manifest["digest"])
@@ -116,10 +129,10 @@ class ShardSet:
         counts = []
         self._row = np.dtype((np.void, width * TOKEN.itemsize))  # a window as one opaque element
         for array in arrays:
-            count = (array.size - 1) // seq_len if array.size else 0
+            count = (array.size - (width - stride)) // stride if array.size else 0
             if count > 0:
-                body = array[: count * seq_len].reshape(count, seq_len)
-                rows = np.ndarray((count,), self._row, buffer=array, strides=(seq_len * TOKEN.itemsize,))
+                body = array[: count * stride].reshape(count, stride)
+                rows = np.ndarray((count,), self._row, buffer=array, strides=(stride * TOKEN.itemsize,))
                 self._shards.append((array, body, rows))
                 counts.append(count)
         self._ends = np.cumsum(np.array(counts, dtype=np.int64))
@@ -144,6 +157,7 @@ class ShardSet:
                 total = int(splits[split]["tokens"])
             if not all(isinstance(text, str) for text in (digest, manifest["dataset"])):
                 raise TypeError("digest or dataset, which are no texts")
+            task = Task.of(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is damaged: {type(error).__name__} at {error}; {_again(folder)}") from None
         if split not in splits:
@@ -154,8 +168,12 @@ class ShardSet:
             raise UserError(f"{path} is damaged: split {split!r} counts {total} tokens, its shards another number")
         if verify and manifest_digest(manifest) != manifest["digest"]:
             raise UserError(f"{path} was changed after it was written (its digest differs); {_again(folder)}")
-        arrays = [cls._map(folder, *shard, vocab if verify else None) for shard in wanted]
-        shards = cls(folder, manifest, split, seq_len, arrays)
+        if task is not None:
+            task.check_seq_len(seq_len)
+        # The columns of an example's labels are no tokens, so their values are not checked against the vocabulary.
+        limit = None if not verify else vocab if task is None else 1 << 16
+        arrays = [cls._map(folder, *shard, limit) for shard in wanted]
+        shards = cls(folder, manifest, split, seq_len, arrays, task)
         if shards.n_windows == 0:
             raise UserError(
                 f"split {split!r} of {folder} has no window of {seq_len + 1} tokens:"
@@ -223,6 +241,9 @@ class ShardSet:
         less.
         """
         array, body, rows = shard
+        if self.task is not None:
+            body.take(indices, axis=0, out=out, mode="clip")
+            return
         if indices.size < _FEW_ROWS:
             np.ndarray(indices.shape, self._row, out)[...] = rows[indices]
             return

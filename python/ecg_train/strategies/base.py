@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ecg_train.config import Config
+from ecg_train.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ class Strategy(Protocol):
     def start(self, config: Config) -> World:
         """Join the world. A second call is an error."""
 
-    def build(self, config: Config, vocab_size: int) -> None:
-        """Create the model and the optimizer in this framework's order; equal weights on all workers."""
+    def build(self, config: Config, vocab_size: int, task: Task | None = None) -> None:
+        """Create the model and the optimizer in this framework's order; equal weights on all workers.
+
+        With a ``task`` the model is a classifier, and batches are rows of the task, int64 (rows, task.width).
+        """
 
     def train_step(
         self, micro_batches: Sequence[np.ndarray], learning_rate: float, exchange: bool = True
@@ -60,6 +64,9 @@ class Strategy(Protocol):
 
     def eval_loss(self, batch: np.ndarray) -> float:
         """Return the mean loss over this worker's part of a validation batch, int64 (rows, seq_len + 1)."""
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """Return the chances of the classes, float64 (rows, classes), for rows of the task; called by all workers."""
 
     def mean(self, values: Sequence[float]) -> list[float]:
         """Return the means over all workers. Every worker must call it."""

@@ -12,7 +12,8 @@ from ecg_train.config import Config
 from ecg_train.model import parameter_count
 from ecg_train.strategies.memory import keep_freed_memory
 from ecg_train.strategies.process_group import ProcessGroupStrategy
-from ecg_train.strategies.torch_base import make_model, make_optimizer
+from ecg_train.strategies.torch_build import make_model, make_optimizer
+from ecg_train.tasks import Task
 
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 
@@ -31,12 +32,12 @@ class DeepSpeed(ProcessGroupStrategy):
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(dist_backend=self.backend, auto_mpi_discovery=False)
 
-    def build(self, config: Config, vocab_size: int) -> None:
-        self.config = config
+    def build(self, config: Config, vocab_size: int, task: Task | None = None) -> None:
+        self.config, self.task = config, task
         torch.backends.cuda.matmul.allow_tf32 = False
         if self.device.type == "cpu":
             keep_freed_memory()
-        self.module = make_model(config, vocab_size).to(self.device)
+        self.module = make_model(config, vocab_size, task).to(self.device)
         self.parameters_total = parameter_count(self.module)
         rows = config.global_batch(self.world.size) // (self.world.size * config.accumulation)
         # Without ZeRO the engine clips but does not tell the norm; so there we clip, with the others' function.

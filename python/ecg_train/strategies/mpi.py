@@ -37,7 +37,9 @@ class MPI(TorchStrategy):
             host = parameter.detach().cpu().contiguous()
             self.comm.Bcast(host.numpy(), root=0)
             parameter.data.copy_(host)
-        self.buckets = Buckets(list(model.parameters()), self.comm, self.config.bucket_mb or None)
+        self.buckets = Buckets(
+            [p for p in model.parameters() if p.requires_grad], self.comm, self.config.bucket_mb or None
+        )
         return self.compiled(model)
 
     def train_step(self, micro_batches, learning_rate, exchange=True):

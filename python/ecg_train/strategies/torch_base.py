@@ -16,33 +16,10 @@ from torch import Tensor, nn
 
 from ecg_train.config import Config
 from ecg_train.errors import UserError
-from ecg_train.model import ECGModel, ModelConfig, parameter_count
+from ecg_train.model import parameter_count
 from ecg_train.strategies.base import StepResult, World
-
-BETAS = (0.9, 0.95)
-
-
-def make_model(config: Config, vocab_size: int) -> ECGModel:
-    """Return the model on the CPU; the seed alone decides its weights, whatever the framework."""
-    torch.manual_seed(config.seed)
-    return ECGModel(
-        ModelConfig.of(
-            config.model,
-            vocab_size=vocab_size,
-            seq_len=config.seq_len,
-            activation_checkpointing=config.activation_checkpointing,
-        )
-    )
-
-
-def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """Return AdamW (Loshchilov & Hutter 2019) as one fused kernel, the same for every framework.
-
-    All weights are matrices (the norms have none), so all decay.
-    """
-    return torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
-    )
+from ecg_train.strategies.torch_build import make_model, make_optimizer
+from ecg_train.tasks import Task
 
 
 class TorchStrategy:
@@ -87,11 +64,11 @@ class TorchStrategy:
 
     # -- building ----------------------------------------------------------------------------------------------
 
-    def build(self, config: Config, vocab_size: int) -> None:
-        self.config = config
+    def build(self, config: Config, vocab_size: int, task: Task | None = None) -> None:
+        self.config, self.task = config, task
         # FSDP and GPUs aside, products in full fp32: TF32 would make fp32 runs unequal between devices.
         torch.backends.cuda.matmul.allow_tf32 = False
-        self.module = make_model(config, vocab_size).to(self.device)
+        self.module = make_model(config, vocab_size, task).to(self.device)
         self.parameters_total = parameter_count(self.module)
         self.model = self.wrap(self.module)
         self.optimizer = self.wrap_optimizer(make_optimizer(self.model, config))
@@ -137,10 +114,18 @@ class TorchStrategy:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.precision == "bf16")
 
     def loss(self, batch: np.ndarray) -> Tensor:
-        """Return the mean cross entropy of ``batch``, int64 (rows, seq_len + 1)."""
+        """Return the mean cross entropy of ``batch``: int64 (rows, seq_len + 1), or rows of the task."""
+        if self.task is not None:
+            targets = torch.from_numpy(self.task.targets(batch)).to(self.device, non_blocking=True)
+            with self.autocast():
+                return self.model(self.tokens(batch), targets)
         tokens = torch.from_numpy(batch).to(self.device, non_blocking=True)
         with self.autocast():
             return self.model(tokens[:, :-1], tokens[:, 1:])
+
+    def tokens(self, rows: np.ndarray) -> Tensor:
+        """Return the tokens of a task's rows on the device, int64 (rows, seq_len)."""
+        return torch.from_numpy(self.task.tokens(rows)).to(self.device, non_blocking=True)
 
     def backward(self, loss: Tensor, micro_batches: int) -> None:
         """Add the gradient of this micro-batch's share of the mean loss."""
@@ -166,6 +151,14 @@ class TorchStrategy:
             value = float(self.loss(batch))
         self.model.train()
         return value
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        self.model.eval()
+        with torch.no_grad(), self.autocast():
+            logits = self.model(self.tokens(rows)).float()
+        self.model.train()
+        chances = logits.sigmoid() if self.task.multilabel else logits.softmax(dim=1)
+        return chances.double().cpu().numpy()
 
     # -- the rest ----------------------------------------------------------------------------------------------
 
