@@ -15,7 +15,7 @@ from ecg_train.shards import ShardSet
 
 COMMON = (
     "--mode", "finetune", "--model", "tiny", "--seq-len", str(SEQ), "--batch", "12", "--steps", "40",
-    "--lr-warmup", "5",    "--learning-rate", "3e-3", "--eval-batches", "2", "--calibration-steps", "1", "--timeout", "60",
+    "--lr-warmup", "5", "--learning-rate", "3e-3", "--eval-batches", "2", "--calibration-steps", "1", "--timeout", "60",
 )  # fmt: skip
 TOLERANCE = 1e-4
 
