@@ -11,13 +11,14 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from ecg_train.config import Config
+from ecg_train.consumed import Consumed
 from ecg_train.logline import END, START, LogWriter
 from ecg_train.strategies.base import StepResult, Strategy
 
@@ -63,6 +64,9 @@ class Loop:
     tokens_per_eval: int = 0
     after: Callable[[], None] | None = None
     """What comes after the last step and validation, such as the test of a classifier."""
+    held: list[np.ndarray] = field(default_factory=list)
+    """Micro-batches of the step that was just made."""
+    consumed: Consumed = field(default_factory=Consumed)
 
     def run(self) -> None:
         """Train, validate, save, calibrate; raise Aborted when the loss is no number or a stop was asked for."""
@@ -72,6 +76,7 @@ class Loop:
         edge: float | None = None
         for step in range(1, config.steps + 1):
             result, step_time, data_time, begun, ended = self.timed_step(config.learning_rate_at(step))
+            windows = self.consumed(self.held)
             # One exchange of two numbers: all workers see the same loss and stop at the same step.
             loss, asked = self.strategy.mean((result.loss, float(stop())))
             value = {
@@ -83,6 +88,7 @@ class Loop:
                 "grad_norm": result.grad_norm,
                 "learning_rate": config.learning_rate_at(step),
                 "edge_time": None if edge is None else begun - edge,
+                "windows": windows,
             }
             self.log.event("tracked_stats", value, step=step)
             edge = ended
@@ -106,10 +112,10 @@ class Loop:
     def timed_step(self, rate: float, exchange: bool = True) -> tuple[StepResult, float, float, float, float]:
         """Return the result of one step, its seconds, the wait for data, and when step and wait began and ended."""
         asked = clock()
-        micro_batches, data_time = self.batches.next()
+        self.held, data_time = self.batches.next()
         self.strategy.sync()
         begun = clock()
-        result = self.strategy.train_step(micro_batches, rate, exchange)
+        result = self.strategy.train_step(self.held, rate, exchange)
         self.strategy.sync()
         ended = clock()
         return result, ended - begun, data_time, asked, ended
