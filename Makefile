@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
-  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS BENCH FORMAT DRY_RUN PYTEST_ARGS
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS TASK MIN_RECORDS INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
 
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
 $(foreach name,$(VALUES),\
@@ -19,7 +19,7 @@ $(foreach name,$(filter-out $(VALUES) ECG_%,$(GIVEN)),$(error $(name) is not a n
 ##@ Start here
 .PHONY: help
 help: ## print this help
-	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: ## system packages, Python environment and Horovod, each only once
@@ -33,6 +33,10 @@ demo: ## everything: setup, data, every framework at 1 and 2 workers, report
 .PHONY: data
 data: ## convert recordings to token shards: DATASET=mitdb SRC=folder, or DATASET=synthetic HOURS=2 [JOBS=n]
 	@bin/data
+
+.PHONY: examples
+examples: ## labelled examples for MODE=finetune: DATASET=mitdb TASK=beats|superclasses|snomed [SRC= SEQ= MIN_RECORDS=]
+	@bin/examples
 
 .PHONY: inspect
 inspect: ## what is in a shard set, and whether its digests hold: DATASET=mitdb

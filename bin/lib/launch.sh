@@ -12,6 +12,10 @@ set_command() {
   if [[ "$ACTIVATION_CHECKPOINTING" == 1 ]]; then worker+=(--activation-checkpointing); fi
   if [[ -n "${LR:-}" ]]; then worker+=(--learning-rate "$LR"); fi
   if [[ -n "${CLIP:-}" ]]; then worker+=(--clip "$CLIP"); fi
+  if [[ -n "${INIT:-}" ]]; then worker+=(--init-from "$(realpath -- "$INIT")"); fi
+  if [[ "$HEAD_ONLY" == 1 ]]; then worker+=(--head-only); fi
+  if [[ "$MODE" == finetune ]]; then worker+=(--class-weights "$CLASS_WEIGHTS"); fi
+  if [[ "$CHECKPOINT" == 1 ]]; then worker+=(--checkpoint); fi
   case "$5" in
     direct) command_line=("${worker[@]}") ;;
     local) command_line=("$ECG_ROOT/bin/launch-local" "$GPUS" "${worker[@]}") ;;

@@ -3,16 +3,20 @@
 
 request_names() {
   printf '%s' "FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE" \
-    " ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE"
+    " ACTIVATION_CHECKPOINTING LR CLIP INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT CORES OVERSUBSCRIBE"
 }
 
 # An empty value is not a missing one: `GPUS=` is a mistake that the checks name.
 set_request_defaults() {
   : "${FW=ddp}" "${GPUS=1}" "${NODES=1}" "${MODE=pretrain}" "${MODEL=small}" "${SCALING=strong}" "${BATCH=16}"
   : "${ACCUM=1}" "${SEQ=256}" "${STEPS=50}" "${PRECISION=fp32}" "${SEED=1}" "${REPEAT=1}" "${COMPILE=0}"
-  : "${ACTIVATION_CHECKPOINTING=0}" "${OVERSUBSCRIBE=0}"
+  : "${ACTIVATION_CHECKPOINTING=0}" "${OVERSUBSCRIBE=0}" "${HEAD_ONLY=0}" "${CLASS_WEIGHTS=balanced}" "${CHECKPOINT=0}"
   if [[ -z "${DATASET+given}" ]]; then
     DATASET=mitdb
+    if [[ "$MODE" == finetune ]]; then
+      DATASET=mitdb-beats
+      return
+    fi
     if [[ ! -e "$ECG_DATA/mitdb/manifest.json" && -e "$ECG_DATA/synthetic/manifest.json" ]]; then DATASET=synthetic; fi
   fi
 }
@@ -23,7 +27,7 @@ check_request() {
   check_choice FW "$FW" "${frameworks[@]}"
   check_integer GPUS "$GPUS" 1 65536
   check_integer NODES "$NODES" 1 65536
-  check_choice MODE "$MODE" pretrain
+  check_choice MODE "$MODE" pretrain finetune
   check_choice MODEL "$MODEL" tiny small base medium large xl
   check_dataset DATASET "$DATASET"
   check_choice SCALING "$SCALING" strong weak
@@ -40,6 +44,13 @@ check_request() {
   if [[ -n "${LR+given}" ]]; then check_positive LR "$LR"; fi
   if [[ -n "${CLIP+given}" ]]; then check_amount CLIP "$CLIP"; fi
   if [[ -n "${CORES+given}" ]]; then check_integer CORES "$CORES" 1 4096; fi
+  if [[ -n "${INIT+given}" ]]; then
+    [[ -e "$INIT" ]] || die "INIT=$(shown "$INIT") does not exist; give a run's folder or its weights.safetensors (CHECKPOINT=1 writes them)"
+  fi
+  check_choice HEAD_ONLY "$HEAD_ONLY" 0 1
+  [[ "$HEAD_ONLY" == 0 || "$MODE" == finetune ]] || die "HEAD_ONLY=1 needs MODE=finetune: only there is a head of its own"
+  check_choice CLASS_WEIGHTS "$CLASS_WEIGHTS" none balanced
+  check_choice CHECKPOINT "$CHECKPOINT" 0 1
   check_choice OVERSUBSCRIBE "$OVERSUBSCRIBE" 0 1
   check_division
 }

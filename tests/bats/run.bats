@@ -20,7 +20,7 @@ the_log() {
 
 @test "values that cannot be are refused in one line, and nothing is written or run" {
   local request
-  for request in GPUS=0 GPUS=abc GPUS= GPUS=-1 GPUS=1.5 GPUS=0x2 GPUS=99999999999999999999 FW= FW=Horovod MODE=finetune \
+  for request in GPUS=0 GPUS=abc GPUS= GPUS=-1 GPUS=1.5 GPUS=0x2 GPUS=99999999999999999999 FW= FW=Horovod MODE=sleep HEAD_ONLY=2 CLASS_WEIGHTS=some CHECKPOINT=2 \
     MODEL= MODEL=huge SCALING=both BATCH=0 ACCUM=0 SEQ=7 STEPS=0 STEPS=1e3 PRECISION=fp16 SEED=-1 REPEAT=0 ZERO=4 \
     ZERO= COMPILE=yes LR=0 LR=-1 LR=abc LR=1e LR= CLIP=x CORES=0 OVERSUBSCRIBE=2 NODES=0 DATASET= DATASET=MITDB DATASET=.; do
     run --separate-stderr bin/run "$request"
@@ -225,4 +225,16 @@ assert last["value"]["rc"] == 0 and 0 <= last["value"]["wall_time"] < 60
 @test "a dry run is asked for by 1 and nothing else" {
   run --separate-stderr bin/run DRY_RUN=yes
   refused "DRY_RUN="
+}
+
+@test "fine-tuning: its own settings reach the worker, and only there" {
+  dataset mitdb-beats
+  mkdir -p "$BATS_TEST_TMPDIR/an old run"
+  run --separate-stderr bin/run MODE=finetune INIT="$BATS_TEST_TMPDIR/an old run" HEAD_ONLY=1 CHECKPOINT=1 DRY_RUN=1
+  [[ "$status" == 0 && "$output" == *"--dataset mitdb-beats "*"--init-from "*"an\\ old\\ run --head-only --class-weights balanced --checkpoint"* ]]
+  run --separate-stderr bin/run MODE=finetune INIT=/nowhere
+  refused "INIT=/nowhere does not exist"
+  dataset mitdb
+  run --separate-stderr bin/run HEAD_ONLY=1
+  refused "HEAD_ONLY=1 needs MODE=finetune"
 }
