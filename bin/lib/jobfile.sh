@@ -59,6 +59,7 @@ portable() {
 request_block() {
   local name
   for name in $(request_names); do
+    # shellcheck disable=SC2016 # the job expands it
     printf ': "${%s:=%s}"\n' "$name" "$(double_quoted "${!name:-}")"
   done
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # One launch: its command line, its folder, its log. Needs common.sh, request.sh and a checked request.
 
-# set_command RUN_ID RUN_DIR REPEAT MODULE LAUNCHER: fill the array `command_line`.
-set_command() {
-  local worker=("$ECG_ROOT/bin/with-ranks" "$ECG_PYTHON" -m "$4"
+# set_worker RUN_ID RUN_DIR REPEAT MODULE: fill the array `worker`, what one worker becomes.
+set_worker() {
+  worker=("$ECG_ROOT/bin/with-ranks" "$ECG_PYTHON" -m "$4"
     --dataset "$DATASET" --model "$MODEL" --mode "$MODE" --scaling "$SCALING" --batch "$BATCH" --accumulation "$ACCUM"
     --seq-len "$SEQ" --steps "$STEPS" --precision "$PRECISION" --seed "$SEED" --repeat "$3" --nodes "$NODES"
     --expected-world "$GPUS" --run-id "$1" --run-dir "$2" --data-dir "$ECG_DATA")
@@ -16,23 +16,36 @@ set_command() {
   if [[ "$HEAD_ONLY" == 1 ]]; then worker+=(--head-only); fi
   if [[ "$MODE" == finetune ]]; then worker+=(--class-weights "$CLASS_WEIGHTS"); fi
   if [[ "$CHECKPOINT" == 1 ]]; then worker+=(--checkpoint); fi
-  case "$5" in
-    direct) command_line=("${worker[@]}") ;;
-    local) command_line=("$ECG_ROOT/bin/launch-local" "$GPUS" "${worker[@]}") ;;
-    mpirun) set_mpirun && command_line+=("${worker[@]}") ;;
-    *) die "frameworks.tsv: unknown launcher '$5'" 1 ;;
+}
+
+# set_launcher LAUNCHER: fill the array `launcher`, what starts GPUS workers on this machine.
+set_launcher() {
+  case "$1" in
+    direct) launcher=() ;;
+    local) launcher=("$ECG_ROOT/bin/launch-local" "$GPUS") ;;
+    mpirun) set_mpirun ;;
+    *) die "frameworks.tsv: unknown launcher '$1'" 1 ;;
   esac
 }
 
 # with-ranks binds, so mpirun must not; it counts slots by its own rules, and the request was checked already.
 set_mpirun() {
   local name
-  command_line=(mpirun -np "$GPUS" --bind-to none --oversubscribe)
+  launcher=(mpirun -np "$GPUS" --bind-to none --oversubscribe)
   for name in PATH PYTHONPATH PYTHONNOUSERSITE PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT ECG_CORES ECG_OVERSUBSCRIBED; do
-    if [[ -n "${!name:-}" ]]; then command_line+=(-x "$name"); fi
+    if [[ -n "${!name:-}" ]]; then launcher+=(-x "$name"); fi
   done
   # Open MPI refuses to run as root unless it is told twice.
   if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+}
+
+# export_request RUN_ID RUN_DIR REPEAT: for bin/train, which reads the request from its environment.
+export_request() {
+  local name
+  for name in $(request_names); do
+    if [[ -n "${!name:-}" ]]; then export "${name?}"; else unset "$name"; fi
+  done
+  export ECG_RUN_ID=$1 ECG_RUN_DIR=$2 ECG_REPEAT=$3
 }
 
 # A port below the ephemeral range that nobody listens on now.
@@ -61,8 +74,8 @@ note() {
 }
 
 launch_value() {
-  printf '{"framework":"%s","nodes":%s,"world":%s,"mode":"%s","dataset":"%s","model":"%s","scaling":"%s","batch":%s,"accumulation":%s,"seq_len":%s,"steps":%s,"precision":"%s","seed":%s,"repeat":%s}' \
-    "$FW" "$NODES" "$GPUS" "$MODE" "$DATASET" "$MODEL" "$SCALING" "$BATCH" "$ACCUM" "$SEQ" "$STEPS" "$PRECISION" "$SEED" "$1"
+  printf '{"framework":"%s","nodes":%s,"world":%s,"mode":"%s","dataset":"%s","model":"%s","scaling":"%s","batch":%s,"accumulation":%s,"seq_len":%s,"steps":%s,"precision":"%s","seed":%s,"repeat":%s%s}' \
+    "$FW" "$NODES" "$GPUS" "$MODE" "$DATASET" "$MODEL" "$SCALING" "$BATCH" "$ACCUM" "$SEQ" "$STEPS" "$PRECISION" "$SEED" "$1" "${launch_more:-}"
 }
 
 pass_on() {
@@ -70,23 +83,36 @@ pass_on() {
   signalled=$1
 }
 
+# The workers poll this file at the edges of their steps.
+ask_to_stop() {
+  ECG_ASKED_TO_STOP=1
+  : >"$ECG_RUN_DIR/stop" || true
+}
+
+# apart COMMAND...: in a session of its own: a Ctrl-C must reach mpirun once, through us; a second one makes it leave its
+# workers behind. Nor must it outlive us, where setpriv is new enough to see to that.
+apart() {
+  if setpriv --pdeathsig TERM true 2>/dev/null; then exec setsid setpriv --pdeathsig TERM "$@"; fi
+  exec setsid "$@"
+}
+
 # run_logged LOG COMMAND...: run it, all it says to the terminal and to LOG; its status is ours. A signal that reaches
 # us goes on to it, and the log is complete when we return.
 run_logged() {
   local log=$1 pipe status=0 tee_pid child signalled
   shift
-  pipe=$(mktemp -u "${log%/*}/.pipe.XXXXXX")
+  pipe=$(mktemp -u "${ECG_PIPE_DIR:-${log%/*}}/.pipe.XXXXXX")
   mkfifo "$pipe"
   # tee must outlive a Ctrl-C and a closed terminal, or the workers would die of a broken pipe without a word.
-  (trap '' INT TERM HUP && exec tee -p -a "$log" <"$pipe") &
+  (trap '' INT TERM HUP USR2 && exec tee -p -a "$log" <"$pipe") &
   tee_pid=$!
-  # A session of its own: a Ctrl-C must reach mpirun once, through us; a second one makes it leave its workers behind.
-  setsid setpriv --pdeathsig TERM "$@" </dev/null >"$pipe" 2>&1 &
+  apart "$@" </dev/null >"$pipe" 2>&1 &
   child=$!
   signalled=0
   trap 'pass_on 130' INT
   trap 'pass_on 143' TERM
   trap 'pass_on 129' HUP
+  trap ask_to_stop USR2
   # `wait` returns early when a trap runs.
   while true; do
     status=0
@@ -96,6 +122,7 @@ run_logged() {
   wait "$tee_pid" || true
   rm -f "$pipe"
   trap - INT TERM HUP
+  trap 'ECG_ASKED_TO_STOP=1' USR2
   # shellcheck disable=SC2034 # `stopped` is the caller's
   if ((signalled > 0)); then status=$signalled stopped=$signalled; fi
   return "$status"

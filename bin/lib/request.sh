@@ -21,6 +21,14 @@ set_request_defaults() {
   fi
 }
 
+# A job file names every variable, and leaves empty what was not given.
+forget_empty() {
+  local name
+  for name in $(request_names); do
+    if [[ -z "${!name:-}" ]]; then unset "$name"; fi
+  done
+}
+
 check_request() {
   local frameworks
   mapfile -t frameworks < <(framework_names)
