@@ -50,6 +50,15 @@ run: ## train on this machine: FW=ddp GPUS=2 [MODEL=small DATASET= SCALING= BATC
 report: ## tables and CSV of all runs in results/: [FORMAT=table|csv|json|markdown]
 	@bin/report
 
+##@ Cluster
+.PHONY: jobs
+jobs: ## write the job files of jobs/matrix.tsv
+	@bin/jobs
+
+.PHONY: check-jobs
+check-jobs: ## whether the files in jobs/ are what the matrix and the template say
+	@bin/jobs --check
+
 ##@ Develop
 .PHONY: test
 test: ## linters, bats and pytest, setting up what they need: [PYTEST_ARGS="-k order"]

@@ -22,11 +22,11 @@ launcher_variable() {
   esac
 }
 
-# forwarded_names [common]: those that are set, one a line; with `common` only those that are equal for all tasks.
+# forwarded_names all|common: those that are set, one a line; with `common` only those that are equal for all tasks.
 forwarded_names() {
   local name
   while IFS= read -r name; do
-    if [[ "${1:-}" == common ]]; then
+    if [[ "$1" == common ]]; then
       if launcher_variable "$name"; then continue; fi
       case "$name" in RANK | WORLD_SIZE | LOCAL_RANK | LOCAL_WORLD_SIZE | ECG_LAUNCHER) continue ;; esac
     fi

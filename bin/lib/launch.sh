@@ -85,6 +85,7 @@ pass_on() {
 
 # The workers poll this file at the edges of their steps.
 ask_to_stop() {
+  # shellcheck disable=SC2034 # the job's
   ECG_ASKED_TO_STOP=1
   : >"$ECG_RUN_DIR/stop" || true
 }
