@@ -14,3 +14,7 @@
 # A Python of your own with all the packages in it, instead of the one that `make setup` builds.
 #: "${ECG_PYTHON:=/opt/ecg/bin/python}"
 #export ECG_PYTHON
+
+# Facts of a cluster: the name of a file in sites/, and what is yours alone there.
+#: "${ECG_SITE:=leonardo}"
+#: "${ECG_ACCOUNT:=my-project}"

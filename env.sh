@@ -7,6 +7,9 @@ export ECG_ROOT
 
 # shellcheck source=/dev/null
 if [[ -f "$ECG_ROOT/env.local.sh" ]]; then source "$ECG_ROOT/env.local.sh"; fi
+# Facts of the system that ECG_SITE names; see docs/sites.md. bin/lib/common.sh complains about a name that has no file.
+# shellcheck source=/dev/null
+if [[ "${ECG_SITE:-}" =~ ^[a-z0-9-]+$ && -f "$ECG_ROOT/sites/$ECG_SITE.sh" ]]; then source "$ECG_ROOT/sites/$ECG_SITE.sh"; fi
 
 : "${ECG_DATA:=$ECG_ROOT/data}"                             # token shards, one folder per data set
 : "${ECG_RESULTS:=$ECG_ROOT/results}"                       # runs/ and report/

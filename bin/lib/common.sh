@@ -1,6 +1,17 @@
 # shellcheck shell=bash
 # Sourced by every command: messages, variables, the Python to use.
 
+# check_sourced FILE: a file that cannot be read as bash must not half take effect.
+check_sourced() {
+  local message
+  if [[ ! -e "$1" ]] || message=$(bash -n "$1" 2>&1); then return; fi
+  printf 'error: %s; mend that line\n' "${message%%$'\n'*}" >&2
+  exit 2
+}
+
+ecg_checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+check_sourced "$ecg_checkout/env.local.sh"
+if [[ "${ECG_SITE:-}" =~ ^[a-z0-9-]+$ ]]; then check_sourced "$ecg_checkout/sites/$ECG_SITE.sh"; fi
 # shellcheck source=env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../env.sh"
 
@@ -21,6 +32,11 @@ die() {
   printf 'error: %s\n' "$1" >&2
   exit "${2:-2}"
 }
+
+# ECG_SITE may come from env.local.sh. In the bundle of a job there are no sites: its file holds their facts already.
+if [[ -n "${ECG_SITE:-}" && -d "$ECG_ROOT/sites" && ! -f "$ECG_ROOT/sites/$ECG_SITE.sh" ]]; then
+  die "ECG_SITE='${ECG_SITE:0:60}' is none of: $(cd "$ECG_ROOT/sites" && printf '%s ' *.sh | sed 's/\.sh / /g'); see docs/sites.md"
+fi
 
 # The comment at the top of a command is its manual.
 print_help() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
