@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
-  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS TASK MIN_RECORDS INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS TASK MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
 
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
 $(foreach name,$(VALUES),\
@@ -28,6 +28,11 @@ setup: ## system packages, Python environment and Horovod, each only once
 .PHONY: demo
 demo: ## everything: setup, data, every framework at 1 and 2 workers, report
 	@bin/demo
+
+##@ Cluster
+.PHONY: image
+image: ## build the Apptainer image, if what goes into it changed: [DEVICE=cpu|cuda TENSORFLOW=1 BASE= MIRROR=]
+	@bin/image
 
 ##@ Work
 .PHONY: data
