@@ -14,7 +14,9 @@ from ecg_train.errors import UserError
 # Command -> module:attribute, loaded when it is asked for, so that one command's packages do not slow the others.
 COMMANDS = {
     "convert": ("data_prep.cli:convert", "Convert a folder of WFDB records to token shards."),
+    "datasets": ("data_prep.catalogue_list:command", "List the public data sets, and what is here of them."),
     "examples": ("data_prep.examples:command", "Cut labelled examples for fine-tuning out of a shard set."),
+    "fetch": ("data_prep.fetch:command", "Fetch the recordings of a public data set, verified."),
     "inspect": ("data_prep.inspection:command", "Show what is in a shard set and verify its digests."),
     "synthetic": ("data_prep.synthetic:command", "Make synthetic ECG, write it as WFDB, and convert it."),
 }
