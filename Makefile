@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
-  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS TASK MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS FETCH LIMIT ACCEPT_LICENSE CONNECTIONS MIX WEIGHTS TASK MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
 
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
 $(foreach name,$(VALUES),\
@@ -35,8 +35,12 @@ image: ## build the Apptainer image, if what goes into it changed: [DEVICE=cpu|c
 	@bin/image
 
 ##@ Work
+.PHONY: datasets
+datasets: ## list the public data sets, their terms, and what is here: [FORMAT=table|csv|json]
+	@bin/datasets
+
 .PHONY: data
-data: ## convert recordings to token shards: DATASET=mitdb SRC=folder, or DATASET=synthetic HOURS=2 [JOBS=n]
+data: ## fetch recordings and convert them to token shards: DATASET=mitdb [LIMIT=n FETCH=only], SRC=folder, or synthetic HOURS=2
 	@bin/data
 
 .PHONY: examples

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
 import requests
+import urllib3
 
 from data_prep.errors import WorkError
 from ecg_train.errors import UserError
@@ -185,7 +186,8 @@ class Client:
                     raise WorkError(
                         f"no room for {remote}: {length} bytes, {max(0, room())} free; make room and resume"
                     )
-                for chunk in response.iter_content(CHUNK):
+                # read1 hands out what has come; read would wait for all of a chunk, and lose it when the line is cut
+                while chunk := response.raw.read1(CHUNK, decode_content=True):
                     part.append(chunk)
                     report(len(chunk))
                     if self.stop.is_set():
@@ -194,7 +196,7 @@ class Client:
             raise RefusedError(f"{self.host} cannot be trusted: {reason_of(error)}") from None
         except (requests.TooManyRedirects, requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
             raise RefusedError(f"{self.base}{remote}: {reason_of(error)}") from None
-        except requests.RequestException as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _Again(reason_of(error), silent=not answered) from None
 
     def _accept(self, remote: str, response: requests.Response, part: Part, report: Callable[[int], None]) -> bool:

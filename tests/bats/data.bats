@@ -27,12 +27,81 @@ nothing_made() { [[ ! -e "$ECG_DATA" && ! -e "$CALLS" ]]; }
   nothing_made
 }
 
-@test "without SRC and ECG_RAW the user is asked for SRC" {
+@test "recordings that are not here are fetched, below ECG_DATA unless ECG_RAW is set, then converted" {
   run --separate-stderr bin/data DATASET=mitdb
-  refused "SRC="
-  mkdir -p "$BATS_TEST_TMPDIR/raw"
-  ECG_RAW="$BATS_TEST_TMPDIR/raw" run --separate-stderr bin/data DATASET=mitdb
-  refused "SRC="
+  [[ "$status" == 0 ]]
+  [[ "${lines[0]}" == "python said: -m data_prep fetch --dataset mitdb --raw $ECG_DATA/raw --connections 4" ]]
+  [[ "${lines[1]}" == "python said: -m data_prep convert --src $ECG_DATA/raw/mitdb --dataset mitdb --out $ECG_DATA" ]]
+  mkdir -p "$BATS_TEST_TMPDIR/my raw"
+  ECG_RAW="$BATS_TEST_TMPDIR/my raw" run --separate-stderr bin/data LIMIT=5 CONNECTIONS=2 "ACCEPT_LICENSE=icentia11k mitdb"
+  [[ "${lines[0]}" == *"fetch --dataset mitdb --raw $BATS_TEST_TMPDIR/my raw --connections 2 --limit 5 --accept icentia11k --accept mitdb" ]]
+}
+
+@test "a fetch that fails is not followed by a conversion, and its status is ours" {
+  stub python 'echo "$*"; [[ "$3" != fetch ]] || exit 1'
+  run --separate-stderr bin/data DATASET=mitdb
+  [[ "$status" == 1 && "$output" != *convert* ]]
+}
+
+@test "FETCH=only stops after the fetch, FETCH=never does not begin one" {
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" FETCH=only
+  [[ "$status" == 0 && "${#lines[@]}" == 2 && "$output" != *convert* && "$output" != *" mix "* ]]
+  rm -r "$ECG_DATA" "$CALLS"
+  run --separate-stderr bin/data DATASET=mitdb FETCH=never
+  [[ "$status" == 2 && "$stderr" == *"FETCH=never, and there is no folder"* && ! -e "$CALLS" ]]
+  run --separate-stderr bin/data FETCH=maybe
+  refused FETCH
+}
+
+@test "a folder that a fetch has begun is looked at again, and so is an empty one" {
+  local raw="$BATS_TEST_TMPDIR/raw"
+  export ECG_RAW=$raw
+  mkdir -p "$raw/mitdb"
+  run bin/data
+  [[ "$output" == *"fetch --dataset mitdb"* ]]
+  touch "$raw/mitdb/100.hea"
+  run bin/data
+  [[ "$output" != *"fetch --dataset mitdb"* ]]
+  touch "$raw/mitdb/.fetch.json"
+  run bin/data
+  [[ "$output" == *"fetch --dataset mitdb"* ]]
+}
+
+@test "several data sets are prepared one after the other, and mixed" {
+  run --separate-stderr bin/data DATASET="mitdb  ptbxl synthetic" WEIGHTS="2 1 0.5"
+  [[ "$status" == 0 && "${#lines[@]}" == 6 ]]
+  [[ "${lines[4]}" == *"synthetic --hours 2 --seed 1 --dataset synthetic"* ]]
+  [[ "${lines[5]}" == "python said: -m data_prep mix --data $ECG_DATA --name mitdb-ptbxl-synthetic --weights 2 1 0.5 mitdb ptbxl synthetic" ]]
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=both
+  [[ "${lines[4]}" == *"mix --data $ECG_DATA --name both mitdb ptbxl" ]]
+}
+
+@test "mixes that make no sense are refused" {
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" WEIGHTS="1 2 3"
+  refused "3 numbers for 2"
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" WEIGHTS="1 -2"
+  refused WEIGHTS
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=mitdb
+  refused "MIX=mitdb"
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=../x
+  refused MIX
+  run --separate-stderr bin/data DATASET=mitdb WEIGHTS=1
+  refused "two data sets or more"
+  run --separate-stderr bin/data DATASET="mitdb ptbxl" SRC=/tmp
+  refused "SRC is one folder"
+  run --separate-stderr bin/data DATASET="mitdb ../ptbxl"
+  refused DATASET
+  nothing_made
+}
+
+@test "LIMIT, CONNECTIONS and ACCEPT_LICENSE are checked" {
+  local value
+  for value in LIMIT=0 LIMIT=x CONNECTIONS=0 CONNECTIONS=99 'ACCEPT_LICENSE=$(touch y)' 'ACCEPT_LICENSE=mitdb; touch y'; do
+    run --separate-stderr bin/data "$value"
+    refused "${value%%=*}"
+  done
+  run --separate-stderr bin/data DATASET=raw
+  refused "DATASET=raw"
   nothing_made
 }
 

@@ -118,7 +118,7 @@ def test_a_server_that_cuts_at_the_same_place_is_given_up(archive, entry, record
     server.tricks["100.dat"] = lambda handler, content, nth: handler.answer(200, content[:5000], length=9999) or True
     with pytest.raises(WorkError, match=r"1 files are missing.*100\.dat"):
         bring(entry(server), tmp_path)
-    assert len(server.got("100.dat")) == 7
+    assert len(server.got("100.dat")) == 6
     assert (tmp_path / "mitdb/101.dat").is_file()
 
 
