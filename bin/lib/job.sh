@@ -25,7 +25,7 @@ job_header() {
   mkdir -p "$ECG_JOB_DIR" "$ECG_RESULTS/runs" || die "cannot write to ECG_RESULTS=$(shown "$ECG_RESULTS"); mend the path in the job file"
   ECG_PIPE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/ecg-pipes.XXXXXX") # not every shared file system has pipes
   trap 'job_ended $?' EXIT
-  job_hosts=("$(uname -n)") job_nodes=1 job_tasks=0 job_cpus=${CORES:-0}
+  job_hosts=("$(uname -n)") job_nodes=1 job_tasks=0 job_started=0 job_cpus=${CORES:-0}
   if [[ -n "${SLURM_JOB_ID:-}" ]]; then
     command -v scontrol >/dev/null || die "no scontrol on $(uname -n), which tells the names of the nodes; put Slurm's programs on PATH" 1
     mapfile -t job_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -54,7 +54,7 @@ image_digest() {
 # The caches of this job go, on the other nodes too if there is time.
 job_ended() {
   trap '' USR2 TERM INT HUP
-  if ((job_nodes > 1 && $1 < 128)); then
+  if ((job_started && job_nodes > 1 && $1 < 128)); then
     timeout 60 srun "--nodes=$job_nodes" "--ntasks=$job_nodes" --ntasks-per-node=1 --mpi=none --input=none \
       "$ECG_BUNDLE/bin/in-image" --forget >/dev/null 2>&1 || true
   else
@@ -122,6 +122,7 @@ run_group() {
   fi
   echo "$name" >>"$ECG_JOB_DIR/groups"
   label="\"${SLURM_JOB_ID:-$ECG_JOB_STEM}-$(wc -l <"$ECG_JOB_DIR/groups")\""
+  job_started=1
   for ((index = $1; index < $1 + members_here; index++)); do
     (
       trap 'ECG_ASKED_TO_STOP=1' USR2
@@ -154,7 +155,7 @@ run_checks() {
     check_request
     set_start "$kind" 0
     MASTER_ADDR=$(master_address "${job_hosts[0]}") || exit
-    MASTER_PORT=$(meeting_port "$MASTER_ADDR" "${#seen}") || exit
+    MASTER_PORT=$(meeting_port "${job_hosts[0]}" "${#seen}") || exit
     export MASTER_ADDR MASTER_PORT
     export_request check "$ECG_JOB_DIR" 1
     log "preflight of $FW, started by $started_by"

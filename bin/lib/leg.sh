@@ -42,7 +42,7 @@ run_leg() {
     dir=$ECG_RESULTS/runs/$id
     set_start "$kind" "$first"
     MASTER_ADDR=$(master_address "${job_hosts[first]}") || exit
-    MASTER_PORT=$(meeting_port "$MASTER_ADDR" "$(($1 * 3 + attempt))") || exit
+    MASTER_PORT=$(meeting_port "${job_hosts[first]}" "$(($1 * 3 + attempt))") || exit
     export MASTER_ADDR MASTER_PORT
     mkdir "$dir" || die "cannot write to ECG_RESULTS=$ECG_RESULTS"
     export_request "$id" "$dir" "$repeat"

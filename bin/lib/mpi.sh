@@ -39,6 +39,7 @@ slurm_release() {
 # `started_by`, its name. KIND is the launcher column of frameworks.tsv.
 set_start() {
   local mpi=none per_node=$((GPUS / NODES))
+  job_started=1
   if [[ -z "${SLURM_JOB_ID:-}" ]]; then
     set_local_start "$1"
     return
@@ -104,12 +105,13 @@ master_address() {
   printf '%s\n' "$found"
 }
 
-# meeting_port ADDRESS STEP: below the ephemeral range, this job's and step's own, and silent now.
+# meeting_port NODE STEP: below the ephemeral range, this job's and step's own, and silent now if the node is this one.
+# Of another node nobody can tell from here; a leg whose port is taken there is run again with the next one.
 meeting_port() {
   local port try
   for try in {0..9}; do
     port=$((10000 + (${SLURM_JOB_ID:-$RANDOM} * 16 + $2 + try * 1009) % 20000))
-    if ! timeout 2 bash -c ": <'/dev/tcp/$1/$port'" 2>/dev/null; then
+    if [[ "${1%%.*}" != "$(uname -n | cut -d. -f1)" ]] || ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
       printf '%s\n' "$port"
       return
     fi
