@@ -153,11 +153,11 @@ run_checks() {
     seen+="$kind "
     FW=$framework
     check_request
-    set_start "$kind" 0
     MASTER_ADDR=$(master_address "${job_hosts[0]}") || exit
     MASTER_PORT=$(meeting_port "${job_hosts[0]}" "${#seen}") || exit
     export MASTER_ADDR MASTER_PORT
     export_request check "$ECG_JOB_DIR" 1
+    set_start "$kind" 0
     log "preflight of $FW, started by $started_by"
     run_logged "$ECG_JOB_DIR/check-$framework.log" "${starter[@]}" bin/train || status=$?
     if ((stopped > 0)); then exit "$stopped"; fi

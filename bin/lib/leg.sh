@@ -40,12 +40,12 @@ run_leg() {
   for attempt in 0 1 2; do # a port that was free may be taken a moment later
     id=$(new_run_id "$repeat") status=0
     dir=$ECG_RESULTS/runs/$id
-    set_start "$kind" "$first"
     MASTER_ADDR=$(master_address "${job_hosts[first]}") || exit
     MASTER_PORT=$(meeting_port "${job_hosts[first]}" "$(($1 * 3 + attempt))") || exit
     export MASTER_ADDR MASTER_PORT
     mkdir "$dir" || die "cannot write to ECG_RESULTS=$ECG_RESULTS"
     export_request "$id" "$dir" "$repeat"
+    set_start "$kind" "$first" # after the exports: mpirun has to be told their names
     launch_more=$(describe_leg "$1")
     note ecg_launch "$(launch_value "$repeat")" "$id" "$dir/log"
     started=$EPOCHREALTIME

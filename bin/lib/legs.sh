@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2153,SC2154 # names in capitals are the user's; those in small letters are of job.sh
+# shellcheck shell=bash disable=SC2034,SC2153,SC2154 # names in capitals are the user's; those in small letters are of job.sh
 # What a job runs, and in which order. A leg is a line: FW NODES GPUS REPEAT DATASET FIRST-NODE GROUP; those of one GROUP
 # that is not "-" run at the same time. Needs common.sh, check.sh, request.sh.
 

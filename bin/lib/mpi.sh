@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2153,SC2154 # names in capitals are the user's; those in small letters are of job.sh
+# shellcheck shell=bash disable=SC2034,SC2153,SC2154 # names in capitals are the user's; those in small letters are of job.sh
 # How the workers of one leg are started over the nodes of a job, and where they meet. Needs common.sh, forward.sh.
 
 # set_mpi: how programs of MPI start in this job: ECG_MPI, or what Slurm offers and the image's Open MPI can use.
@@ -75,7 +75,6 @@ set_mpirun_start() {
 # Without Slurm all workers share one container, so that the launcher and its children are on one side of it.
 set_local_start() {
   ((NODES == 1)) || die "NODES=$NODES needs Slurm: give this file to sbatch, or set NODES=1"
-  # shellcheck disable=SC2034 # the caller's
   started_by=local
   starter=("$ECG_BUNDLE/bin/in-image")
   case "$1" in
