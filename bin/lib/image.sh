@@ -53,7 +53,7 @@ set_apptainer() {
     apptainer=(unshare --user --map-root-user "$program")
   else
     ensure_subids
-    apptainer=(unshare --user --map-root-user --map-auto "$program")
+    apptainer=(unshare --user --mount --map-root-user --map-auto "$program")
   fi
   "${apptainer[@]:0:${#apptainer[@]}-1}" true 2>/dev/null ||
     die "user namespaces are switched off here (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone), and root lacks capabilities; build the image elsewhere and set ECG_IMAGE"

@@ -60,6 +60,7 @@ debian_mirror() {
     awk '$2 == "Debian" && $3 == "main" { print $1; exit }'
 }
 
+# shellcheck disable=SC2034,SC2154 # apptainer, work and base are the caller's
 # set_base: the arguments of the definition's header, in the array `base`.
 set_base() {
   local wanted=${BASE-}
