@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
-  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS FETCH LIMIT ACCEPT_LICENSE CONNECTIONS MIX WEIGHTS TASK MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
+  ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS FETCH LIMIT ACCEPT_LICENSE CONNECTIONS MIX WEIGHTS TASK MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR LAYOUT SWEEP TIME PARTITION ACCOUNT QOS ID ALL WHERE INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS
 
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
 $(foreach name,$(VALUES),\
@@ -19,7 +19,7 @@ $(foreach name,$(filter-out $(VALUES) ECG_%,$(GIVEN)),$(error $(name) is not a n
 ##@ Start here
 .PHONY: help
 help: ## print this help
-	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: ## system packages, Python environment and Horovod, each only once
@@ -33,6 +33,34 @@ demo: ## everything: setup, data, every framework at 1 and 2 workers, report
 .PHONY: image
 image: ## build the Apptainer image, if what goes into it changed: [DEVICE=cpu|cuda TENSORFLOW=1 BASE= MIRROR=]
 	@bin/image
+
+.PHONY: image-info
+image-info: ## what the image is: digest, size, versions, whether it is that of this checkout
+	@bin/image-info
+
+.PHONY: submit
+submit: ## check a request and hand it to Slurm: GPUS=4 FW=horovod [NODES=2 MODEL= DATASET= TIME= PARTITION= DRY_RUN=1 ...]
+	@bin/submit
+
+.PHONY: sweep
+sweep: ## all sizes in one allocation: FW="serial ddp" GPUS="1 2 4" [SWEEP=jobs REPEAT=3 ...]
+	@bin/sweep
+
+.PHONY: status
+status: ## what became of the jobs: [FORMAT=table|csv]
+	@bin/status
+
+.PHONY: cancel
+cancel: ## cancel jobs: ID="12 13" or ALL=1
+	@bin/cancel
+
+.PHONY: jobs
+jobs: ## write the job files of jobs/matrix.tsv anew
+	@bin/jobs
+
+.PHONY: check-jobs
+check-jobs: ## are the job files what matrix and template say?
+	@bin/jobs --check
 
 ##@ Work
 .PHONY: datasets

@@ -77,6 +77,9 @@ run_job() {
   if [[ "$LAYOUT" == check ]]; then
     run_checks
     return
+  elif [[ "$LAYOUT" == report ]]; then
+    "$ECG_BUNDLE/bin/in-image" bin/report
+    return
   fi
   make_plan "$ECG_JOB_DIR/plan"
   mapfile -t lines < <(grep -v '^#' "$ECG_JOB_DIR/plan")

@@ -5,7 +5,7 @@
 job_stem() {
   local stem suffix=""
   case "${LAYOUT:-distributed}" in
-    independent | check) suffix=_$LAYOUT ;;
+    independent | check | report) suffix=_$LAYOUT ;;
   esac
   if [[ -n "${LEGS:-}" ]]; then suffix+=_sweep; fi
   stem=${MODE}_${DATASET}_${MODEL}_${FW}_n${NODES}_g${GPUS}_${SCALING}$suffix
@@ -29,7 +29,7 @@ check_line() {
 }
 
 check_job_values() {
-  check_choice LAYOUT "${LAYOUT:-distributed}" distributed independent check
+  check_choice LAYOUT "${LAYOUT:-distributed}" distributed independent check report
   check_choice ECG_CONTAINER "${ECG_CONTAINER:-apptainer}" apptainer singularity none
   check_choice ECG_MPI "${ECG_MPI:-auto}" auto pmix pmi2 mpirun
   check_choice ECG_DEVICE "${ECG_DEVICE:-auto}" auto cpu cuda
