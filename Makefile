@@ -54,14 +54,6 @@ status: ## what became of the jobs: [FORMAT=table|csv]
 cancel: ## cancel jobs: ID="12 13" or ALL=1
 	@bin/cancel
 
-.PHONY: jobs
-jobs: ## write the job files of jobs/matrix.tsv anew
-	@bin/jobs
-
-.PHONY: check-jobs
-check-jobs: ## are the job files what matrix and template say?
-	@bin/jobs --check
-
 ##@ Work
 .PHONY: datasets
 datasets: ## list the public data sets, their terms, and what is here: [FORMAT=table|csv|json]

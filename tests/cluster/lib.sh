@@ -58,13 +58,12 @@ make_user() {
   chmod 755 "$home"
 }
 
-# A user's login: nothing of root's environment but what the tests mean to hand on.
+# A user's login: nothing of root's environment.
 write_as_user() {
   cat >"$DIR/etc/as-user" <<EOF_USER
 #!/bin/bash
-# Become the ordinary user in the folder ECG_CLUSTER_PWD, with a clean environment and ECG_*.
+# Become the ordinary user in the folder ECG_CLUSTER_PWD, with a clean environment.
 keep=(HOME="$DIR/home" USER="$CLUSTER_USER" LOGNAME="$CLUSTER_USER" PATH=/usr/local/bin:/usr/bin:/bin SLURM_CONF="$SLURM_CONF" LC_ALL=C)
-for name in \${!ECG_@}; do keep+=("\$name=\${!name}"); done
 cd "\${ECG_CLUSTER_PWD:-$DIR/home}" || exit 2
 exec setpriv --reuid="$CLUSTER_USER" --regid="$CLUSTER_USER" --init-groups env -i "\${keep[@]}" "\$@"
 EOF_USER
