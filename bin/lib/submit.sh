@@ -43,6 +43,8 @@ check_member() {
 # check_submission: all that can be wrong with the job that the variables describe, before anything is written.
 check_submission() {
   local set datasets
+  check_integer GPUS "$GPUS" 1 65536
+  check_integer NODES "$NODES" 1 65536
   check_job_values
   if [[ "$LAYOUT" == independent ]]; then
     ((NODES > 1)) || die "LAYOUT=independent is for several nodes, each with a data set of its own; give NODES=2 DATASET=\"a b\""

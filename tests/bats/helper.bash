@@ -30,7 +30,7 @@ checkout() {
 stub() {
   {
     # shellcheck disable=SC2016 # the stub expands it, not we
-    printf '#!/usr/bin/env bash\n{ printf %%s %q; printf " %%q" "$@"; echo; } >>"$CALLS"\n' "$1"
+    printf '#!/usr/bin/env bash\n{ printf %%s %q; printf " %%q" "$@"; echo; } >>%q\n' "$1" "$CALLS"
     printf '%s\n' "$2"
   } >"$STUBS/$1"
   chmod +x "$STUBS/$1"

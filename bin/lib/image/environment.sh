@@ -4,6 +4,9 @@
 set -euo pipefail
 
 ENV=/opt/ecg-env
+# /tmp and the home folder may be the host's own during a build: nothing but our own folder may be touched there.
+SCRATCH=$(mktemp -d)
+trap 'rm -rf "$SCRATCH"' EXIT
 BUNDLE=/opt/ecg-train
 RUN_PACKAGES=(ca-certificates python3 openmpi-bin libpmix2 libibverbs1 ibverbs-providers librdmacm1 libucx0 libfabric1 util-linux tar)
 BUILD_PACKAGES=(python3-venv python3-dev g++ make libopenmpi-dev)
@@ -13,7 +16,7 @@ if [[ -r /mnt/ecg-build/settings.sh ]]; then
   # shellcheck source=/dev/null
   source /mnt/ecg-build/settings.sh
 fi
-export DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONNOUSERSITE=1 HOME=/root
+export DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONNOUSERSITE=1
 
 pip_install() { "$ENV/bin/python" -m pip install --no-build-isolation "$@"; }
 
@@ -43,12 +46,11 @@ cuda_toolkit() {
 horovod() {
   local wheel
   # Wheels are kept outside of the image when the build was given a folder for them.
-  export ECG_CACHE=/tmp/ecg-cache
+  export ECG_CACHE=$SCRATCH/cache
   mkdir -p "$ECG_CACHE"
   if [[ -d /mnt/ecg-build/wheels ]]; then ln -sfn /mnt/ecg-build/wheels "$ECG_CACHE/wheels"; fi
   wheel=$("$BUNDLE/bin/build-horovod" "$ENV")
   pip_install --no-deps "$wheel"
-  rm -rf "$ECG_CACHE"
 }
 
 tensorflow() {
@@ -67,8 +69,8 @@ main() {
   python3 -m venv "$ENV"
   pip_install -r "$BUNDLE/requirements/build.txt"
   pip_install -r "$BUNDLE/requirements/base.txt"
-  train_requirements >/tmp/train.txt
-  pip_install -r /tmp/train.txt
+  train_requirements >"$SCRATCH/train.txt"
+  pip_install -r "$SCRATCH/train.txt"
   pip_install --no-deps -r "$BUNDLE/requirements/nodeps.txt"
   if [[ "$ECG_BUILD_DEVICE" == cuda ]]; then cuda_toolkit; fi
   horovod
@@ -80,7 +82,7 @@ main() {
   "$ENV/bin/python" -m pip uninstall -y cmake Cython ninja wheel >/dev/null
   apt-get purge -y --auto-remove "${BUILD_PACKAGES[@]}"
   apt-get clean
-  rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /tmp/* /root/.cache
+  rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/*
   find "$ENV" -depth \( -name tests -o -name test \) -type d -path '*/site-packages/*' ! -path '*/torch/*' ! -path '*/numpy/*' -exec rm -rf {} +
   find "$ENV" -name '*.a' -delete
   "$ENV/bin/python" - >"$ENV/.ready" <<'PYTHON'
