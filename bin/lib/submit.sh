@@ -115,9 +115,14 @@ submit() {
   printf '%s\t%s\t%s\n' "$id" "$file" "$folder/slurm-$id.log"
 }
 
-# The job file says all; variables of this shell would win over it (it keeps what is set already).
+# clean_sbatch ... FILE: the job file says all that it names; a variable of this shell would win over it. Settings of a
+# worker that it does not name, such as ECG_EVAL_EVERY, go along.
 clean_sbatch() {
   local name keep=()
+  while IFS= read -r name; do
+    case "$name" in ECG_ROOT | ECG_CACHE | ECG_PYTHON | ECG_RAW | ECG_TRACE | ECG_SITE | ECG_JOB_* | ECG_GPU* | ECG_EXCLUSIVE) continue ;; esac
+    if ! grep -q "{$name:=" "${!#}"; then keep+=("$name=${!name}"); fi
+  done < <(compgen -e ECG_ || true)
   for name in HOME USER LOGNAME PATH LC_ALL SLURM_CONF TMPDIR LD_LIBRARY_PATH MODULEPATH MODULESHOME LMOD_CMD LMOD_DIR BASH_ENV; do
     if [[ -n "${!name:-}" ]]; then keep+=("$name=${!name}"); fi
   done
