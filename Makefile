@@ -38,6 +38,10 @@ image: ## build the Apptainer image, if what goes into it changed: [DEVICE=cpu|c
 image-info: ## what the image is: digest, size, versions, whether it is that of this checkout
 	@bin/image-info
 
+.PHONY: check
+check: ## preflight at the asked size, in a minute: GPUS=4 NODES=2 FW="ddp horovod" [WHERE=here]
+	@bin/check
+
 .PHONY: submit
 submit: ## check a request and hand it to Slurm: GPUS=4 FW=horovod [NODES=2 MODEL= DATASET= TIME= PARTITION= DRY_RUN=1 ...]
 	@bin/submit

@@ -71,6 +71,9 @@ class Strategy(Protocol):
     def mean(self, values: Sequence[float]) -> list[float]:
         """Return the means over all workers. Every worker must call it."""
 
+    def all_reduce(self, count: int) -> None:
+        """Sum ``count`` zeros (fp32) over all workers, by the way that gradients take: for the preflight."""
+
     def sync(self) -> None:
         """Wait until the device has finished."""
 

@@ -65,6 +65,9 @@ class Horovod(TorchStrategy):
             return list(values)
         return hvd.allreduce(torch.tensor(values, dtype=torch.float64), name="mean", op=hvd.Average).tolist()
 
+    def reduce(self, flat: Tensor) -> None:
+        hvd.allreduce_(flat, name="preflight", op=hvd.Sum)
+
     def facts(self) -> dict[str, Any]:
         backend = "nccl" if hvd.nccl_built() and self.device.type == "cuda" else "mpi" if hvd.mpi_enabled() else "gloo"
         return super().facts() | {"framework_version": horovod.__version__, "backend": backend}

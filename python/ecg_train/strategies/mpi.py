@@ -58,6 +58,11 @@ class MPI(TorchStrategy):
         self.comm.Allreduce(mpi.IN_PLACE, buffer)
         return (buffer / self.comm.size).tolist()
 
+    def reduce(self, flat: Tensor) -> None:
+        host = flat.cpu()
+        self.comm.Allreduce(mpi.IN_PLACE, host.numpy())
+        flat.copy_(host)
+
     def facts(self) -> dict[str, Any]:
         library = mpi.Get_library_version().split(",")[0].strip("\0 \n")
         return super().facts() | {"framework_version": mpi4py.__version__, "backend": library}

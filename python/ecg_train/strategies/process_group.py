@@ -43,6 +43,9 @@ class ProcessGroupStrategy(TorchStrategy):
         dist.all_reduce(buffer)
         return (buffer / dist.get_world_size()).tolist()
 
+    def reduce(self, flat: torch.Tensor) -> None:
+        dist.all_reduce(flat)
+
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"backend": self.backend}
 

@@ -165,6 +165,18 @@ class TorchStrategy:
     def mean(self, values: Sequence[float]) -> list[float]:
         return list(values)
 
+    def all_reduce(self, count: int) -> None:
+        self.reduce(self.zeros(count))
+
+    def reduce(self, flat: Tensor) -> None:
+        """Sum a flat tensor over all workers, in place."""
+
+    def zeros(self, count: int) -> Tensor:
+        """Return ``count`` zeros on the device, the same memory at each call."""
+        if getattr(self, "_zeros", None) is None or self._zeros.numel() != count:
+            self._zeros = torch.zeros(count, device=self.device)
+        return self._zeros
+
     def sync(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
