@@ -14,11 +14,11 @@ from launching import MPI, ROOT, free_port, require
 from ecg_train.preflight_rules import FAIL, OK, WARN, Asked, judge, table, verdict
 
 
-def rank(number: int, host: str, **changes: Any) -> dict[str, Any]:
+def rank(number: int, node: str, **changes: Any) -> dict[str, Any]:
     """Return the facts of a sound rank on a node of two."""
     return {
-        "rank": number, "local_rank": number % 2, "world": 4, "host": host, "device": f"cuda:{number % 2}",
-        "uuid": f"GPU-{host}-{number % 2}", "cores": [4 * (number % 2) + i for i in range(4)], "transport": "NCCL IB",
+        "rank": number, "local_rank": number % 2, "world": 4, "host": node, "device": f"cuda:{number % 2}",
+        "uuid": f"GPU-{node}-{number % 2}", "cores": [4 * (number % 2) + i for i in range(4)], "transport": "NCCL IB",
         "shared_memory": 1 << 30, "clock": 1000.0 + 0.01 * number, "image": "abc", "code": "def", "dataset": "sha256:1",
         "dataset_error": None, "written": True, "clock_mhz": 1980.0, "max_clock_mhz": 1980.0, "power_cap_w": 700.0,
         "max_power_w": 700.0,
