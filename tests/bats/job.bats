@@ -148,7 +148,7 @@ foo 1 1 1'
   stub mpirun 'if [[ "$1" == --version ]]; then echo "mpirun (Open MPI) 4.1.4"; fi'
   SLURM_JOB_ID=4715 ECG_MPI=mpirun job FW=mpi GPUS=4 NODES=2
   [[ "$status" == 0 ]]
-  grep -q '^mpirun -np 4 --host n1:2,n2:2 --map-by ppr:2:node --bind-to none .*-x FW ' "$CALLS"
+  grep -q '^mpirun -np 4 --host n1:2.,n2:2 --map-by ppr:2:node --bind-to none .*-x FW ' "$CALLS"
 }
 
 @test "the launch line says what the job knows, the header names the image by its digest" {
