@@ -11,6 +11,7 @@ setup() {
     printf '#!/usr/bin/env bash\necho "%s $*" >>"$CALLS"\n[[ "${FAILING:-}" != %s ]]\n' "$command" "$command" >"bin/$command"
   done
   stub bats '[[ "${FAILING:-}" != bats ]]'
+  export ECG_TEST_CLUSTER=0
 }
 
 @test "a part that fails does not keep the others from running, but shows in the status" {
@@ -23,6 +24,19 @@ setup() {
   done
   STUB_STATUS=1 run --separate-stderr bin/test
   [[ "$status" == 1 && "$stderr" == *"error: failed: pytest" ]]
+}
+
+@test "the cluster's tests run after the others, where there can be a cluster" {
+  unset ECG_TEST_CLUSTER
+  stub unshare 'exit "${STUB_UNSHARE:-0}"'
+  printf '#!/usr/bin/env bash\necho "install $*" >>"$CALLS"\n' >bin/install-apptainer
+  ((EUID == 0)) || skip "it needs root"
+  run --separate-stderr bin/test
+  [[ "$status" == 0 && "$(tail -n 2 "$CALLS" | tr '\n' ' ')" == "install  bats tests/cluster " ]]
+  STUB_UNSHARE=1 run --separate-stderr bin/test
+  [[ "$status" == 0 && "$stderr" == *"the tests on a real cluster did not run: the kernel"* ]]
+  CI=true STUB_UNSHARE=1 run --separate-stderr bin/test
+  [[ "$status" == 1 && "$stderr" == *"failed: cluster"* ]]
 }
 
 @test "a setup that fails ends it" {

@@ -9,6 +9,11 @@ bats_require_minimum_version 1.5.0
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd -P)
 
+teardown_file() {
+  "$ROOT/bin/cluster-down" || true
+  ECG_CLUSTER_NAME=second "$ROOT/bin/cluster-down" || true
+}
+
 setup_file() {
   export ECG_CLUSTER_DIR=${ECG_CLUSTER_DIR:-/var/lib/ecg-cluster}
   HOME_DIR=$ECG_CLUSTER_DIR/ecg/home
