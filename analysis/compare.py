@@ -68,8 +68,8 @@ def groups(runs: Iterable[Run], across: frozenset[str] = frozenset()) -> list[Gr
     """Sort identified runs into groups; strong scaling first, then in order of appearance."""
     found: dict[str, Group] = {}
     for run in runs:
-        if not run.identified or not isinstance(run.world, int) or run.world < 1:
-            continue
+        if not run.identified or not isinstance(run.world, int) or run.world < 1 or run.launch.get("group"):
+            continue  # one of a group that ran side by side is no repeat of a run alone
         fields = experiment(run.identity, across)
         key = json.dumps(fields, sort_keys=True)
         scaling = str(run.identity.get("scaling") or "unstated")

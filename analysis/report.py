@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from analysis import compare, measure, rules, scaling, tables
+from analysis import compare, independent, measure, rules, scaling, tables
 from analysis.flat import run_rows
 from analysis.ingest import FileResult, Source, read_files, size_of, workers
 from analysis.runs import OK, Run, Story, gather
@@ -37,6 +37,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of runs.csv
     rules: list[str] = field(default_factory=list)
+    independent: list[dict[str, Any]] = field(default_factory=list)  # members of groups that ran side by side
 
 
 @contextmanager
@@ -92,6 +93,7 @@ def build(
     report.refused = compare.refusals(groups)
     work = compare.equal_work(report.runs)
     report.groups = [scaling.table(g, work, baseline) for g in groups]
+    report.independent = independent.rows(report.runs)
     report.rows = run_rows(report.runs, report.groups, groups, work)
     return report
 
@@ -150,6 +152,7 @@ def as_json(report: Report) -> str:
         "rules": report.rules,
         "groups": report.groups,
         "runs": report.rows,
+        "independent": report.independent,
         "refused": report.refused,
         "problems": report.problems,
     }
@@ -180,6 +183,9 @@ def as_text(report: Report, style: str = "table") -> str:
         title = f"{group['scaling'].capitalize()} scaling, group {group['group']}: {shown}"
         parts.append(f"## {title}" if mark else textwrap.fill(title, WIDTH))
         parts.extend(f"{mark}{heading}\n\n{table}" for heading, table in tables.group_tables(group, style))
+    if report.independent:
+        body = tables.render(tables.INDEPENDENT, report.independent, style)
+        parts.append(f"{mark}Nodes used independently: together against alone\n\n{body}")
     if report.refused:
         body = tables.render(tables.REFUSED, report.refused, style)
         parts.append(f"{mark}Not divided by each other: these fields differ\n\n{body}")

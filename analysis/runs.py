@@ -21,6 +21,7 @@ class Run:
     run: str
     identity: dict[str, Any] = field(default_factory=dict)
     identified: bool = False  # ecg_run was there: without it a run cannot be compared
+    launch: dict[str, Any] = field(default_factory=dict)  # what ecg_launch said: how and where it was started
     status: str = INCOMPLETE
     reason: str = ""
     notes: list[str] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Story:
         """Settle identity, memory and notes; the status needs the steps and comes later (`settle`)."""
         run = self.run
         run.identified = bool(self.identities)
+        run.launch = dict(self.launch)
         run.identity = self.identities[min(self.identities)] if run.identified else dict(self.launch)
         peaks = [e["peak_memory_bytes"] for e in self.ends.values() if e.get("peak_memory_bytes") is not None]
         run.peak_memory = max(peaks, default=None)
@@ -99,6 +101,8 @@ class Story:
         ends = [e for e in self.ends.values() if e.get("status") not in (None, "ok", "success")]
         said = next((f"{why} (rank {rank})" if rank else str(why) for rank, why in aborted if why), "")
         said = said or next((str(e["reason"]) for e in ends if e.get("reason")), "")
+        if self.exit and self.exit.get("reason"):  # the launch knows what no worker could tell any more
+            said = f"{self.exit['reason']}: {said}" if said else f"{self.exit['reason']}, {exit_reason(rc or 0)}"
         if steps.not_finite_at is not None:
             run.status, run.reason = DIVERGED, f"loss is not finite at step {steps.not_finite_at}"
         elif any(e.get("status") == DIVERGED for e in ends):

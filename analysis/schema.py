@@ -104,6 +104,10 @@ class Identity(msgspec.Struct):
     flops_per_token: Number = None
     peak_flops_per_worker: Number = None
     unigram_entropy: Number = None
+    layout: str | None = None
+    group: str | None = None
+    members: int | None = None
+    job_id: str | None = None
 
 
 TYPED = {"ecg_eval": Ending, "ecg_end": Ending, "ecg_exit": Ending}

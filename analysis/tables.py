@@ -11,7 +11,7 @@ import tabulate
 tabulate.MIN_PADDING = 0  # two more blanks around every header would make the tables too wide for a screen
 WORDS = frozenset(  # headers of columns that hold words and are set to the left
     {"framework", "data", "status", "vs\nbaseline", "equal\nwork", "run", "group", "reason, notes", "field", "value"}
-    | {"other value", "not divided by", "fastest there", "by repeats"}
+    | {"other value", "not divided by", "fastest there", "by repeats", "member", "dataset", "hosts"}
 )
 STYLES = {"table": "simple", "markdown": "github"}
 
@@ -104,6 +104,18 @@ def _speedup(scaling: str) -> list[Column]:
     ]
 
 
+INDEPENDENT = [
+    Column("group", text("group")),
+    Column("member", text("member")),
+    Column("framework", text("framework")),
+    Column("dataset", text("dataset")),
+    Column("hosts", text("hosts")),
+    Column("workers", text("workers")),
+    Column("tokens/s\ntogether", number("tokens_per_s", ".0f")),
+    Column("tokens/s\nalone", number("alone_tokens_per_s", ".0f")),
+    Column("runs\nalone", text("alone_runs")),
+    Column("lost\n%", number("lost", ".1f", 100)),
+]
 PEERS = [
     *WHO,
     Column("step\nms", number("step_time_s", ".2f", 1e3)),

@@ -66,7 +66,7 @@ submitted() {
 show_log() { tail -n 30 "$log" || true; }
 
 @test "four hosts: own names, own networks, own /tmp, GPUs that Slurm hands out" {
-  run typed srun --nodes=4 --gres=gpu:2 bash -c 'touch "/tmp/$(hostname)"; echo "$(hostname) $CUDA_VISIBLE_DEVICES $(ls /tmp)"'
+  run typed srun --nodes=4 --gres=gpu:2 bash -c 'touch "/tmp/$(hostname)"; echo "$(hostname) $CUDA_VISIBLE_DEVICES" $(cd /tmp && ls -d n?)'
   echo "$output"
   [[ "$status" == 0 && "$(sort <<<"$output" | sed -n 3p)" == "n3 0,1 n3" ]]
 }
