@@ -33,7 +33,9 @@ package_key() {
 # environment_key: all that decides what is in the image beside the bundle.
 environment_key() {
   {
-    tree_digest Apptainer.def bin/build-horovod bin/lib/image/environment.sh bin/lib/verify_environment.py requirements
+    tree_digest Apptainer.def bin/build-horovod bin/lib/image/environment.sh requirements/{build,base,train,nodeps,horovod}.txt
+    if [[ "$DEVICE" == cuda ]]; then tree_digest requirements/cuda.txt; fi
+    if [[ "${TENSORFLOW:-0}" == 1 ]]; then tree_digest requirements/tensorflow.txt; fi
     printf '%s\n' "$DEVICE" "${TENSORFLOW:-0}" "$@"
     uname -m
   } | digest

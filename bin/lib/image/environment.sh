@@ -49,6 +49,8 @@ horovod() {
   export ECG_CACHE=$SCRATCH/cache
   mkdir -p "$ECG_CACHE"
   if [[ -d /mnt/ecg-build/wheels ]]; then ln -sfn /mnt/ecg-build/wheels "$ECG_CACHE/wheels"; fi
+  # The headers of the CUDA build's torch want a newer C++ than those of the CPU build's.
+  if [[ "$ECG_BUILD_DEVICE" == cuda ]]; then sed -i 's/\\117)/\\120)/; s/STANDARD 17)/STANDARD 20)/' "$BUNDLE/bin/build-horovod"; fi
   wheel=$("$BUNDLE/bin/build-horovod" "$ENV")
   pip_install --no-deps "$wheel"
 }
