@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2153,SC2154 # the names in capitals are the user's variables; names is the caller's array
 # Recordings for bin/data: what may be asked for, where they are, and the fetch. Needs common.sh, check.sh, environment.sh.
 
-# check_data_request: check the variables of bin/data; sets raw, the folder of recordings, and MIX.
+# check_data_request: check the variables of bin/data; sets raw, the folder of recordings.
 check_data_request() {
   local name
   check_dataset DATASET "${names[0]-}"
@@ -23,7 +23,6 @@ check_data_request() {
     ((${#names[@]} == 1)) || die "SRC is one folder, but DATASET=$(shown "$DATASET") are ${#names[@]} data sets; prepare them one by one"
     check_folder SRC "$SRC"
   fi
-  check_mix
 }
 
 # ACCEPT_LICENSE: names, as in DATASET; a plain "yes" does not say to what.
@@ -31,23 +30,6 @@ check_accepted() {
   local name
   read -r -d '' -a accepted <<<"${ACCEPT_LICENSE-}" || true
   for name in ${accepted[@]+"${accepted[@]}"}; do check_dataset ACCEPT_LICENSE "$name"; done
-}
-
-check_mix() {
-  local weights weight
-  if ((${#names[@]} == 1)); then
-    [[ -z "${MIX+given}${WEIGHTS+given}" ]] || die "MIX and WEIGHTS are for two data sets or more: DATASET=\"mitdb ptbxl\""
-    return
-  fi
-  : "${MIX=$(IFS=- && printf '%s' "${names[*]}")}"
-  check_dataset MIX "$MIX"
-  [[ " ${names[*]} raw synthetic " != *" $MIX "* ]] || die "MIX=$MIX is the name of a data set; take another"
-  if [[ -n "${WEIGHTS+given}" ]]; then
-    read -r -d '' -a weights <<<"$WEIGHTS" || true
-    ((${#weights[@]} == ${#names[@]})) ||
-      die "WEIGHTS=$(shown "$WEIGHTS") are ${#weights[@]} numbers for ${#names[@]} data sets; give one for each"
-    for weight in "${weights[@]}"; do check_positive WEIGHTS "$weight"; done
-  fi
 }
 
 prep() { "$ECG_PYTHON" -m data_prep "$@"; }

@@ -67,26 +67,13 @@ nothing_made() { [[ ! -e "$ECG_DATA" && ! -e "$CALLS" ]]; }
   [[ "$output" == *"fetch --dataset mitdb"* ]]
 }
 
-@test "several data sets are prepared one after the other, and mixed" {
-  run --separate-stderr bin/data DATASET="mitdb  ptbxl synthetic" WEIGHTS="2 1 0.5"
-  [[ "$status" == 0 && "${#lines[@]}" == 6 ]]
+@test "several data sets are prepared one after the other" {
+  run --separate-stderr bin/data DATASET="mitdb  ptbxl synthetic"
+  [[ "$status" == 0 && "${#lines[@]}" == 5 ]]
   [[ "${lines[4]}" == *"synthetic --hours 2 --seed 1 --dataset synthetic"* ]]
-  [[ "${lines[5]}" == "python said: -m data_prep mix --data $ECG_DATA --name mitdb-ptbxl-synthetic --weights 2 1 0.5 mitdb ptbxl synthetic" ]]
-  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=both
-  [[ "${lines[4]}" == *"mix --data $ECG_DATA --name both mitdb ptbxl" ]]
 }
 
-@test "mixes that make no sense are refused" {
-  run --separate-stderr bin/data DATASET="mitdb ptbxl" WEIGHTS="1 2 3"
-  refused "3 numbers for 2"
-  run --separate-stderr bin/data DATASET="mitdb ptbxl" WEIGHTS="1 -2"
-  refused WEIGHTS
-  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=mitdb
-  refused "MIX=mitdb"
-  run --separate-stderr bin/data DATASET="mitdb ptbxl" MIX=../x
-  refused MIX
-  run --separate-stderr bin/data DATASET=mitdb WEIGHTS=1
-  refused "two data sets or more"
+@test "several data sets that make no sense are refused" {
   run --separate-stderr bin/data DATASET="mitdb ptbxl" SRC=/tmp
   refused "SRC is one folder"
   run --separate-stderr bin/data DATASET="mitdb ../ptbxl"
