@@ -174,7 +174,7 @@ show_log() { tail -n 30 "$log" || true; }
     -e "s|ECG_RESULTS:=[^}]*}[^}]*}|ECG_RESULTS:=$there/out put}|" -e 's|STEPS:=20|STEPS:=4|' \
     "$ROOT/jobs/pretrain_synthetic_tiny_horovod_n2_g2_strong.sbatch" >"$there/mine.sbatch"
   # Nothing below the line was touched.
-  diff <(sed -n '/do not edit below/,$p' "$there/mine.sbatch") <(sed -n '/do not edit below/,$p' "$ROOT/jobs/pretrain_synthetic_tiny_horovod_n2_g2_strong.sbatch")
+  diff <(sed -n '/^# ---- do not edit below/,$p' "$there/mine.sbatch") <(sed -n '/^# ---- do not edit below/,$p' "$ROOT/jobs/pretrain_synthetic_tiny_horovod_n2_g2_strong.sbatch")
   chown -R ecgother: "$there"
   ECG_CLUSTER_NAME=second run "$ROOT/bin/on-cluster" sbatch --wait mine.sbatch
   tail -n 30 "$there"/*.log
