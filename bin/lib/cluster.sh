@@ -109,6 +109,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 JobRequeue=1
+EnforcePartLimits=ALL
 KillWait=5
 UnkillableStepTimeout=60
 SlurmdTimeout=20
