@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.runs import OK, Run
@@ -31,6 +31,8 @@ EARLY = 20
 # Absolute, in nats. bf16 keeps 8 bits, 2**-8 relative: sums in another order move a loss of about 5 nats by
 # some 1e-2.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
+# Relative. A gradient that is summed, or not exchanged at all, has another norm, while AdamW hides its scale.
+NORM_TOLERANCE = {"fp32": 1e-2, "bf16": 1e-1}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -136,10 +138,18 @@ class Work:
     deviation: float | None = None
     step: int | None = None
     compared: int = 0
+    why: str = ""
+
+    def reason(self) -> str:
+        """Return why the work was not equal; empty where it was, or where nothing was compared."""
+        if self.answer != "no":
+            return ""
+        what = self.why or f"{self.deviation:.1e}"
+        return f"{what} @ {self.step}" if self.step else what
 
     def __str__(self) -> str:
         if self.answer == "no":
-            return f"no ({self.deviation:.1e} @ {self.step})"
+            return f"no ({self.reason()})"
         short = f" ({self.compared} steps)" if self.answer == "yes" and self.compared < EARLY else ""
         return self.answer + short
 
@@ -184,5 +194,21 @@ def _compare(run: Run, reference: Run, tolerance: float | None) -> Work:
         return Work("-")
     apart = {s: abs(run.steps.early[s] - reference.steps.early[s]) for s in common}
     worst = max(common, key=lambda s: apart[s])
-    answer = "yes" if apart[worst] <= tolerance else "no"
-    return Work(answer, reference.run, apart[worst], worst, len(common))
+    found = Work("yes" if apart[worst] <= tolerance else "no", reference.run, apart[worst], worst, len(common))
+    # What a step read comes first: with other windows the losses cannot agree, and that is why.
+    mine, theirs = run.steps, reference.steps
+    other = [s for s in common if s in mine.seen and s in theirs.seen and mine.seen[s] != theirs.seen[s]]
+    if other:
+        return replace(found, answer="no", step=other[0], why="other windows")
+    if found.answer == "no":
+        return found
+    norms = [s for s in common if s in mine.norms and s in theirs.norms]
+    limit = NORM_TOLERANCE[str(run.identity.get("precision"))]
+    unlike = [s for s in norms if abs(mine.norms[s] - theirs.norms[s]) > limit * abs(theirs.norms[s])]
+    if unlike:
+        ratio = mine.norms[unlike[0]] / theirs.norms[unlike[0]] if theirs.norms[unlike[0]] else float("inf")
+        return replace(found, answer="no", step=unlike[0], why=f"gradient norm x {ratio:.3g}")
+    whole = (mine.first, mine.last, mine.count) == (theirs.first, theirs.last, theirs.count)
+    if whole and None not in (mine.all_seen, theirs.all_seen) and mine.all_seen != theirs.all_seen:
+        return replace(found, answer="no", step=None, why=f"other windows after step {common[-1]}")
+    return found

@@ -54,6 +54,7 @@ def run_rows(
         fields |= {"peak_memory_bytes": run.peak_memory, "equal_work": work[run.run].answer}
         fields |= {
             "equal_work_reference": work[run.run].reference or None,
+            "equal_work_why": work[run.run].reason() or None,
             "loss_deviation": work[run.run].deviation,
         }
         out.append(fields)

@@ -21,8 +21,9 @@ BLOCK = 1 << 17  # rows held at once over all streams of a run
 SMALLEST = 1 << 10  # rows of one stream read at once, however many streams there are
 
 # Columns of a merged row. Seconds; `skew` is the longest minus the shortest data wait of the workers.
-STEP, TIME, MEAN_TIME, DATA, SKEW, EDGE, LOSS, GRAD, RATE, WORKERS, FLAGS, WINDOW = range(12)
-MERGED_WIDTH = 12
+STEP, TIME, MEAN_TIME, DATA, SKEW, EDGE, LOSS, GRAD, RATE, WORKERS, FLAGS, WINDOW, SEEN = range(13)
+MERGED_WIDTH = 13
+DIGEST = 1 << 48  # the windows of a step are numbered modulo this (ecg_train.consumed)
 EARLY = 20  # losses kept for the equal-work check
 
 
@@ -46,6 +47,9 @@ class Steps:
     sum_edge: float | None = None
     edges: int = 0
     early: dict[int, float] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)  # of the gradient, of the same steps
+    seen: dict[int, int] = field(default_factory=dict)  # digest of the windows that all workers consumed, likewise
+    all_seen: int | None = 0  # the same over all steps; None when some step or worker did not say
     final_loss: float | None = None
     not_finite_at: int | None = None
     spill: Path | None = None
@@ -175,7 +179,8 @@ def _merge_block(steps: np.ndarray, grid: np.ndarray, ranks: int) -> np.ndarray:
         rows[:, (TIME, MEAN_TIME)] = grid[0][:, (1, 1)]
         rows[:, (DATA, EDGE, LOSS, GRAD, RATE)] = grid[0][:, (2, 3, 4, 5, 6)]
         rows[:, SKEW] = 0 * grid[0][:, 2]
-        rows[:, FLAGS] = grid[0][:, 7]
+        rows[:, FLAGS] = grid[0][:, 8]
+        rows[:, SEEN] = grid[0][:, 7]
         whole = present[0]
     else:
         time, data = grid[:, :, 1], grid[:, :, 2]
@@ -189,7 +194,11 @@ def _merge_block(steps: np.ndarray, grid: np.ndarray, ranks: int) -> np.ndarray:
         each = np.arange(len(steps))
         for column, source in ((LOSS, 4), (GRAD, 5), (RATE, 6)):
             rows[:, column] = grid[first, each, source]
-        rows[:, FLAGS] = np.bitwise_or.reduce(np.nan_to_num(grid[:, :, 7]).astype(np.int64))
+        rows[:, FLAGS] = np.bitwise_or.reduce(np.nan_to_num(grid[:, :, 8]).astype(np.int64))
+        # Exact: below 2**48 each, and a remainder is taken before 2**53. NaN where a worker is missing.
+        rows[:, SEEN] = grid[0, :, 7]
+        for other in grid[1:]:
+            rows[:, SEEN] = (rows[:, SEEN] + other[:, 7]) % DIGEST
         whole = present.all(axis=0) & ~np.isnan(time).any(axis=0)
     rows[:, WINDOW] = whole & ~np.isnan(rows[:, TIME])
     return rows
@@ -206,6 +215,19 @@ def _sum_up(out: Steps, rows: np.ndarray, ranks: int) -> None:
         for row in rows[:EARLY]:
             if row[STEP] <= EARLY and np.isfinite(row[LOSS]):
                 out.early[int(row[STEP])] = float(row[LOSS])
+                if np.isfinite(row[GRAD]):
+                    out.norms[int(row[STEP])] = float(row[GRAD])
+                if np.isfinite(row[SEEN]):
+                    out.seen[int(row[STEP])] = int(row[SEEN])
+    if out.all_seen is not None:
+        if np.isnan(rows[:, SEEN]).any():
+            out.all_seen = None
+        else:
+            # Each step's number is scrambled with the step, so that two steps that changed places show.
+            mixed = (rows[:, SEEN].astype(np.uint64) + np.uint64(1)) * (
+                2 * rows[:, STEP].astype(np.uint64) + np.uint64(1)
+            )
+            out.all_seen = (out.all_seen + int(mixed.sum(dtype=np.uint64))) % DIGEST
     bad = np.flatnonzero(rows[:, FLAGS].astype(np.int64) & 1)
     if len(bad) and out.not_finite_at is None:
         out.not_finite_at = int(rows[bad[0], STEP])

@@ -115,7 +115,7 @@ def _row(s: Stats) -> tuple[float, ...]:
             raise ValueError(f"{name} is no duration")
     if not 0 <= s.step < 2**53:
         raise ValueError("step is no count")
-    return (s.step, s.step_time, s.data_time, s.edge_time, loss, grad, s.learning_rate, flags)
+    return (s.step, s.step_time, s.data_time, s.edge_time, loss, grad, s.learning_rate, s.windows, flags)
 
 
 def _decode(piece: bytes) -> tuple[AnyLine | None, str]:

@@ -16,7 +16,7 @@ STEP_KEY = b'"key":"tracked_stats"'
 STEP, CALIBRATION = "step", "calibration"
 
 # Columns of one worker's step row, float64 each. Steps stay exact up to 2**53.
-COLUMNS = ("step", "step_time", "data_time", "edge_time", "loss", "grad_norm", "learning_rate", "flags")
+COLUMNS = ("step", "step_time", "data_time", "edge_time", "loss", "grad_norm", "learning_rate", "windows", "flags")
 LONGEST = 1e9  # seconds, some 30 years: a longer duration is a damaged number
 LOSS_NOT_FINITE, GRAD_NOT_FINITE = 1, 2
 EVENTS = frozenset(
@@ -37,6 +37,7 @@ class Stats(msgspec.Struct, gc=False):
     loss: Loss = None
     grad_norm: Loss = None
     learning_rate: Number = None
+    windows: Number = None
 
 
 class Where(msgspec.Struct, gc=False):
@@ -56,6 +57,7 @@ class FiniteStats(msgspec.Struct, gc=False):
     loss: Number = None
     grad_norm: Number = None
     learning_rate: Number = None
+    windows: Number = None
 
 
 class StepLine(msgspec.Struct, gc=False):

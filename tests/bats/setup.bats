@@ -119,9 +119,13 @@ environments() { find "$ECG_CACHE/env" -mindepth 1 -maxdepth 1 2>/dev/null | wc 
 @test "pins are complete, exact, and name no host and no build" {
   local file
   for file in requirements/*.txt; do
-    run ! grep -vE '^(#.*|)$|^[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*( --hash=sha256:[0-9a-f]{64})?$' "$file"
+    run ! grep -vE '^(#.*|)$|^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[0-9][A-Za-z0-9.]*( --hash=sha256:[0-9a-f]{64})?$' "$file"
   done
-  # One version per package, over all files that meet in one environment.
-  run awk -F'==' '!/^#/ && NF == 2 { name = tolower($1); if (name in seen && seen[name] != $2) print name; seen[name] = $2 }' requirements/*.txt
+  # One version per package, over all files that meet in one environment. In the CUDA image, cuda.txt's torch takes the
+  # place of train.txt's; TensorFlow has an environment of its own.
+  local twice='!/^#/ && NF == 2 { name = tolower($1); if (name in seen && seen[name] != $2) print name; seen[name] = $2 }'
+  run awk -F'==' "$twice" requirements/{base,build,dev,horovod,nodeps,train}.txt
+  [[ "$status" == 0 && -z "$output" ]]
+  run awk -F'==' "$twice" requirements/{base,build,horovod,nodeps,cuda}.txt <(grep -v '^torch==' requirements/train.txt)
   [[ "$status" == 0 && -z "$output" ]]
 }

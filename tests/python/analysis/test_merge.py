@@ -16,7 +16,7 @@ from analysis.ingest import WIDTH, Extent, _extents
 def rows(steps, time=0.1, data=0.0, edge=0.0, loss=4.0):
     out = np.full((len(steps), WIDTH), np.nan)
     out[:, 0] = steps
-    for column, value in ((1, time), (2, data), (3, edge), (4, loss), (5, 0.5), (6, 1e-3), (7, 0)):
+    for column, value in ((1, time), (2, data), (3, edge), (4, loss), (5, 0.5), (6, 1e-3), (7, 0), (8, 0)):
         out[:, column] = value
     return out
 

@@ -48,7 +48,7 @@ def test_lines_of_the_real_writer_round_trip_by_the_fast_way(tmp_path):
     for value in values:
         writer.event("tracked_stats", value, step=value["step"])
     writer.close()
-    wanted = [[np.nan if (x := v.get(name, 0)) is None else x for name in COLUMNS[:-1]] + [0.0] for v in values]
+    wanted = [[np.nan if (x := v.get(name)) is None else x for name in COLUMNS[:-1]] + [0.0] for v in values]
     for data in (out.getvalue().encode(), (tmp_path / "rank0.jsonl").read_bytes()):
         assert bulk.step_lines(data) is not None, "the writer's own lines must take the fast way"
         got, found = read(data)
