@@ -96,3 +96,20 @@ setup() {
   run grep -rl 'index.example' bin requirements Apptainer.def
   [[ -z "$output" ]]
 }
+
+@test "a mirror means debootstrap, and is refused beside another base or when it is no address" {
+  run --separate-stderr bin/image MIRROR=http://mirror.example/debian BASE=docker://debian:12
+  refused "MIRROR=http://mirror.example/debian" "debootstrap"
+  run --separate-stderr bin/image MIRROR='x; true'
+  refused "MIRROR=x; true" "address"
+  MIRROR=http://other.example/debian run --separate-stderr bin/image DEVICE=cpu MIRROR=http://other.example/debian
+  [[ "$status" == 0 ]]
+  grep -q 'bootstrap=debootstrap --build-arg mirror=http://other.example/debian' "$CALLS"
+}
+
+@test "what a killed build left is swept away by the next one" {
+  mkdir -p "$ECG_CACHE/images/.build.killed/deep"
+  chmod 500 "$ECG_CACHE/images/.build.killed"
+  run --separate-stderr bin/image DEVICE=cpu
+  [[ "$status" == 0 && ! -e "$ECG_CACHE/images/.build.killed" && -s images/ecg-train-cpu.sif ]]
+}

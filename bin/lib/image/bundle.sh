@@ -16,4 +16,6 @@ fi
 while read -r name version; do
   printf 'ecg.%s %s\n' "$name" "$version" >>"${APPTAINER_LABELS:-/dev/null}"
 done </opt/ecg-env/.ready
+printf 'ecg.code_digest %s\n' "$(PYTHONPATH=$BUNDLE/python /opt/ecg-env/bin/python -c 'from ecg_train.facts import code_digest; print(code_digest())')" \
+  >>"${APPTAINER_LABELS:-/dev/null}"
 printf '%s\n' "$1" >"$BUNDLE/.revision"

@@ -55,10 +55,13 @@ horovod() {
   pip_install --no-deps "$wheel"
 }
 
+# TensorFlow apart: its CUDA libraries are those of another release than torch's, in files of the same names.
 tensorflow() {
   local tf=/opt/ecg-env-tensorflow
+  cp "$BUNDLE/requirements/tensorflow.txt" "$SCRATCH/tensorflow.txt"
+  if [[ "$ECG_BUILD_DEVICE" == cuda ]]; then sed -i 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' "$SCRATCH/tensorflow.txt"; fi
   python3 -m venv "$tf"
-  "$tf/bin/python" -m pip install -r "$BUNDLE/requirements/tensorflow.txt"
+  "$tf/bin/python" -m pip install -r "$SCRATCH/tensorflow.txt"
 }
 
 main() {

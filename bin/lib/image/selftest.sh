@@ -24,4 +24,14 @@ for program in gcc g++ cc nvcc; do
 done
 sum=$(mpirun --oversubscribe --bind-to none -np 2 "$PYTHON" -c 'from mpi4py import MPI; s = MPI.COMM_WORLD.allreduce(1); print(s) if MPI.COMM_WORLD.rank == 0 else None')
 [[ "$sum" == 2 ]] || fail "MPI: two ranks do not see each other ('$sum')"
-echo "image: every framework imports, MPI ranks meet"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trains() { # PYTHON ENTRY
+  "$1" -m "ecg_train.$2" --data-dir "$scratch" --dataset synthetic --model tiny --steps 2 --batch 2 --timing-warmup 0 \
+    --calibration-steps 0 --device cpu --run-dir "$scratch/$2" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2 && fail "$2 does not train"; }
+}
+"$PYTHON" -m data_prep synthetic --hours 0.02 --jobs 1 --out "$scratch" >"$scratch/log" 2>&1 ||
+  { cat "$scratch/log" >&2 && fail "recordings are not converted"; }
+trains "$PYTHON" train_serial
+if [[ -x /opt/ecg-env-tensorflow/bin/python ]]; then CUDA_VISIBLE_DEVICES='' trains /opt/ecg-env-tensorflow/bin/python train_tensorflow; fi
+echo "image: every framework imports, MPI ranks meet, a step is trained"

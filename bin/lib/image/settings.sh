@@ -60,6 +60,14 @@ debian_mirror() {
     awk '$2 == "Debian" && $3 == "main" { print $1; exit }'
 }
 
+# check_base: a mirror is for debootstrap and means it.
+check_base() {
+  if [[ -z "${MIRROR+given}" ]]; then return; fi
+  [[ "$MIRROR" =~ ^https?://[A-Za-z0-9._:/@%-]+$ ]] || die "MIRROR=$(shown "$MIRROR") is no http:// or https:// address of a Debian mirror"
+  : "${BASE=debootstrap}"
+  [[ "$BASE" == debootstrap ]] || die "MIRROR=$(shown "$MIRROR") is for debootstrap, but BASE=$(shown "$BASE"); leave one of them out"
+}
+
 # shellcheck disable=SC2034,SC2154 # apptainer, work and base are the caller's
 # set_base: the arguments of the definition's header, in the array `base`.
 set_base() {
