@@ -113,6 +113,9 @@ def main(repeats: int, model: str, image: Path | None, srun: bool, out: Path | N
     if not image.exists():
         click.echo(f"skipped: there is no image at {image}; make image builds it")
         return
+    if not (shutil.which("apptainer") or shutil.which("singularity")):
+        click.echo("skipped: Apptainer is not installed; as root on Debian: bin/install-apptainer")
+        return
     call = apptainer()
     rows: list[dict] = []
     with Bench([]) as bench:

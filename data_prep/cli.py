@@ -18,6 +18,7 @@ COMMANDS = {
     "examples": ("data_prep.examples:command", "Cut labelled examples for fine-tuning out of a shard set."),
     "fetch": ("data_prep.fetch:command", "Fetch the recordings of a public data set, verified."),
     "inspect": ("data_prep.inspection:command", "Show what is in a shard set and verify its digests."),
+    "mix": ("data_prep.mix:command", "Mix shard sets: training draws from several, by weight."),
     "synthetic": ("data_prep.synthetic:command", "Make synthetic ECG, write it as WFDB, and convert it."),
 }
 

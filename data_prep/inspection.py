@@ -68,6 +68,7 @@ def _facts(manifest: dict) -> dict:
         "dataset": manifest["dataset"],
         "synthetic": manifest["synthetic"],
         "digest": manifest["digest"],
+        "mixture": {m["dataset"]: m["weight"] for m in manifest.get("mixture") or ()},
         "rate_hz": rate,
         "splits": splits,
         "leads": dict(Counter(lead for r in manifest["records"] for lead in r["leads"]).most_common()),
@@ -102,6 +103,10 @@ def table(facts: dict) -> str:
     )
     share = ", ".join(f"{what} {facts[what]:.4%}" for what in ("clipped", "gaps") if facts[what] is not None)
     lines = [head, "", body, "", f"leads: {_counts(facts['leads'])}", f"samples: {share}"]
+    if facts["mixture"]:
+        parts = sum(facts["mixture"].values())
+        shares = ", ".join(f"{name} {weight / parts:.1%}" for name, weight in facts["mixture"].items())
+        lines.append(f"mixture: of the training windows {shares}")
     lines.append(f"skipped records: {_counts(facts['skipped'])}")
     lines.append(f"dropped leads: {_counts(facts['dropped_leads'])}")
     state = "DAMAGED" if facts["damage"] else "verified" if facts["verified"] else "sizes fit, contents not verified"

@@ -9,6 +9,7 @@ check_data_request() {
     check_dataset DATASET "$name"
     [[ "$name" != raw ]] || die "DATASET=raw: that folder of ECG_DATA holds recordings; take another name"
   done
+  check_mix
   raw=${ECG_RAW:-$ECG_DATA/raw}
   check_choice FETCH "$FETCH" auto only never
   check_integer CONNECTIONS "$CONNECTIONS" 1 16
@@ -22,6 +23,24 @@ check_data_request() {
   elif [[ -n "${SRC+given}" ]]; then
     ((${#names[@]} == 1)) || die "SRC is one folder, but DATASET=$(shown "$DATASET") are ${#names[@]} data sets; prepare them one by one"
     check_folder SRC "$SRC"
+  fi
+}
+
+# MIX and WEIGHTS; sets the array weights.
+check_mix() {
+  local weight
+  read -r -d '' -a weights <<<"${WEIGHTS-}" || true
+  if [[ -z "${MIX+given}" ]]; then
+    [[ -z "${WEIGHTS+given}" ]] || die "WEIGHTS=$(shown "$WEIGHTS") are those of a mixture; name it: MIX=name"
+    return
+  fi
+  check_dataset MIX "$MIX"
+  ((${#names[@]} > 1)) || die "MIX=$MIX mixes the sets of DATASET, of which $(shown "$DATASET") is one; name two or more"
+  [[ " ${names[*]} " != *" $MIX "* && "$MIX" != raw ]] || die "MIX=$MIX is taken; give the mixture another name"
+  [[ "$FETCH" != only ]] || die "FETCH=only makes nothing to mix; leave MIX out"
+  if [[ -n "${WEIGHTS+given}" ]]; then
+    ((${#weights[@]} == ${#names[@]})) || die "WEIGHTS=$(shown "$WEIGHTS") are ${#weights[@]} numbers, but DATASET names ${#names[@]} data sets"
+    for weight in "${weights[@]}"; do check_integer WEIGHTS "$weight" 1 1000; done
   fi
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ecg_train.errors import UserError
-from ecg_train.order import WindowOrder
+from ecg_train.order import MixtureOrder, WindowOrder
 from ecg_train.shards import TOKEN, ShardSet
 
 _ORDER_CHUNK = 1024  # windows whose order is computed in one call: the cost of a call is spread over many steps
@@ -50,7 +50,7 @@ class Loader:
     def __init__(
         self,
         shards: ShardSet,
-        order: WindowOrder,
+        order: WindowOrder | MixtureOrder,
         global_batch: int,
         rank: int,
         world: int,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -119,3 +120,40 @@ class WindowOrder:
     def batch(self, step: int, global_batch: int) -> np.ndarray:
         """Return the windows of the global batch of a step (from 0): int64, shape (global_batch,)."""
         return self.windows(np.arange(global_batch, dtype=np.int64) + np.int64(step * global_batch))
+
+
+class MixtureOrder:
+    """Draw from several sets by whole-number weights: of any ``sum(weights)`` positions in a row that begin at a
+    multiple of it, ``weights[i]`` are windows of member ``i``.
+
+    The positions of such a block are permuted with a key of their own, and the place that a position is sent to says
+    whose it is and the how manieth of that member's in this block. So a member is read in its own order, epoch after
+    epoch, each window as often as any other of it, and position ``p`` depends on seed and ``p`` alone. Windows are
+    numbered through the members: member 0 has ``[0, counts[0])``, member 1 those that follow.
+    """
+
+    def __init__(self, counts: Sequence[int], weights: Sequence[int], seed: int) -> None:
+        """Raise ValueError unless there is a weight of at least 1 for each count."""
+        if len(counts) != len(weights) or not counts or min(weights) < 1:
+            raise ValueError(f"a mixture needs a weight of 1 or more for each member, got {counts} and {weights}")
+        self.n_windows, self.seed = sum(counts), int(seed)
+        self._weights = np.array(weights, dtype=np.int64)
+        self._ends = np.cumsum(self._weights)
+        self._first = np.cumsum([0, *counts])
+        self._block = WindowOrder(int(self._ends[-1]), seed)
+        # Seeds of their own: members of one size must not be read in the same order.
+        self._members = [WindowOrder(count, (int(seed) << 16) + i + 1) for i, count in enumerate(counts)]
+
+    def windows(self, positions: np.ndarray) -> np.ndarray:
+        """Return the windows at global positions (int64, any shape, from 0): int64, same shape."""
+        positions = np.asarray(positions, dtype=np.int64)
+        flat = positions.reshape(-1)
+        places = self._block.windows(flat)
+        member = np.searchsorted(self._ends, places, side="right")
+        weight = self._weights[member]
+        nth = flat // self._ends[-1] * weight + places - (self._ends[member] - weight)
+        result = np.empty(flat.shape, dtype=np.int64)
+        for number in np.unique(member):
+            here = member == number
+            result[here] = self._members[number].windows(nth[here]) + self._first[number]
+        return result.reshape(positions.shape)

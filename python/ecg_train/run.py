@@ -23,7 +23,6 @@ from ecg_train.finetune import HeldOut, check_mode, table
 from ecg_train.loader import EvalPlan, Loader
 from ecg_train.logline import END, START, LogWriter
 from ecg_train.loop import Aborted, Loop
-from ecg_train.order import WindowOrder
 from ecg_train.ranks import from_environment
 from ecg_train.shards import ShardSet, dataset_folder
 from ecg_train.strategies.base import Strategy, World
@@ -102,7 +101,7 @@ def train(config: Config, strategy: Strategy, shards: ShardSet, world: World, lo
     if config.eval_batches:
         held_out = ShardSet.open(shards.folder, "val", config.seq_len)
         plan = EvalPlan(held_out, global_batch, config.eval_batches)
-    order = WindowOrder(shards.n_windows, config.seed)
+    order = shards.order(config.seed)
     with Loader(shards, order, global_batch, world.rank, world.size, config.accumulation) as batches:
         log.event("init_stop", event=END)
         evaluation = (lambda: plan.parts(world.rank, world.size)) if plan else None

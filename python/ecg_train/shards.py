@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ecg_train.errors import UserError
+from ecg_train.order import MixtureOrder, WindowOrder
 from ecg_train.tasks import Task
 
 FORMAT = "ecg-train-shards"
@@ -100,7 +101,8 @@ class ShardSet:
 
     Attributes: ``dataset``, ``split``, ``seq_len`` (one less than the numbers of a row), ``n_windows``, ``tokens``
     (in the split), ``digest`` (of the manifest), ``synthetic``, ``unigram_entropy`` (nats, or None where the manifest
-    has none), ``vocab_size``, ``task`` (None unless it is an example set).
+    has none), ``vocab_size``, ``task`` (None unless it is an example set), ``members`` (of a mixture: dataset, weight
+    and windows of each; empty otherwise).
     """
 
     def __init__(
@@ -137,6 +139,28 @@ class ShardSet:
                 counts.append(count)
         self._ends = np.cumsum(np.array(counts, dtype=np.int64))
         self.n_windows = int(self._ends[-1]) if counts else 0
+        self.members = self._mixture(manifest.get("mixture") or [], arrays, width - stride, stride)
+
+    def _mixture(self, mixture: list[dict], arrays: list, overlap: int, stride: int) -> list[tuple[str, int, int]]:
+        members, first = [], 0
+        for entry in mixture:
+            mine = arrays[first : first + int(entry["shards"][self.split])]
+            first += len(mine)
+            windows = sum(max(0, (array.size - overlap) // stride) for array in mine)
+            members.append((str(entry["dataset"]), int(entry["weight"]), windows))
+        return members
+
+    def order(self, seed: int) -> WindowOrder | MixtureOrder:
+        """Return the order in which training reads the windows; UserError where a mixture's member has none."""
+        if not self.members:
+            return WindowOrder(self.n_windows, seed)
+        for name, _, windows in self.members:
+            if not windows:
+                raise UserError(
+                    f"{name!r} in the mixture {self.dataset!r} has no window of {self.seq_len + 1} tokens in split"
+                    f" {self.split!r}; take a shorter SEQ"
+                )
+        return MixtureOrder([m[2] for m in self.members], [m[1] for m in self.members], seed)
 
     @classmethod
     def open(cls, folder: Path, split: str, seq_len: int, verify: bool = False) -> ShardSet:
@@ -158,6 +182,12 @@ class ShardSet:
             if not all(isinstance(text, str) for text in (digest, manifest["dataset"])):
                 raise TypeError("digest or dataset, which are no texts")
             task = Task.of(manifest)
+            for entry in manifest.get("mixture") or ():
+                if int(entry["weight"]) < 1 or not isinstance(entry["dataset"], str):
+                    raise ValueError(f"mixture {entry}")
+            mixture = manifest.get("mixture") if split in splits else None
+            if mixture and sum(int(entry["shards"][split]) for entry in mixture) != len(wanted):
+                raise ValueError("mixture, which counts other shards")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is damaged: {type(error).__name__} at {error}; {_again(folder)}") from None
         if split not in splits:

@@ -128,3 +128,25 @@ nothing_made() { [[ ! -e "$ECG_DATA" && ! -e "$CALLS" ]]; }
   run --separate-stderr bin/data DATASET=synthetic HOURS=0.5 SEED=3
   [[ "$status" == 0 && "$output" == *"-m data_prep synthetic --hours 0.5 --seed 3 --dataset synthetic --out $ECG_DATA" ]]
 }
+
+@test "a mixture is made of the sets of DATASET, after them, with their weights" {
+  run --separate-stderr bin/data "DATASET=one two" FETCH=auto MIX=both "WEIGHTS=3 1"
+  [[ "$status" == 0 ]]
+  [[ "${lines[-1]}" == "python said: -m data_prep mix --name both --member=one --member=two --weight=3 --weight=1 --out $ECG_DATA" ]]
+}
+
+@test "mixtures that make no sense are refused before anything is fetched" {
+  run --separate-stderr bin/data DATASET=one MIX=both
+  refused "name two or more"
+  run --separate-stderr bin/data "DATASET=one two" MIX=one
+  refused "MIX=one is taken"
+  run --separate-stderr bin/data "DATASET=one two" MIX=both WEIGHTS=3
+  refused "1 numbers" "2 data sets"
+  run --separate-stderr bin/data "DATASET=one two" MIX=both "WEIGHTS=3 x"
+  refused WEIGHTS
+  run --separate-stderr bin/data "DATASET=one two" "WEIGHTS=3 1"
+  refused "MIX=name"
+  run --separate-stderr bin/data "DATASET=one two" 'MIX=$(touch y)'
+  refused MIX
+  nothing_made
+}

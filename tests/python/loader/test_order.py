@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecg_train.order import LIMIT, WindowOrder
+from ecg_train.order import LIMIT, MixtureOrder, WindowOrder
 
 
 @settings(max_examples=150, deadline=None)
@@ -130,3 +130,50 @@ def test_places_outside_an_epoch_are_refused(n, epoch, start, count):
 def test_impossible_sizes_are_refused(n):
     with pytest.raises(ValueError, match="1 to 2\\^62"):
         WindowOrder(n, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    members=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 9)), min_size=1, max_size=5),
+    seed=st.integers(-(2**40), 2**40),
+    block=st.integers(0, 10**6),
+)
+def test_every_block_of_a_mixture_holds_each_member_by_its_weight(members, seed, block):
+    """Of sum(weights) positions from a multiple of it on, exactly weights[i] are windows of member i."""
+    counts, weights = zip(*members, strict=True)
+    total = sum(weights)
+    windows = MixtureOrder(counts, weights, seed).windows(np.arange(block * total, (block + 1) * total))
+    owner = np.searchsorted(np.cumsum(counts), windows, side="right")
+    assert np.bincount(owner, minlength=len(counts)).tolist() == list(weights)
+
+
+@pytest.mark.parametrize(("counts", "weights"), [((30, 7), (1, 3)), ((5, 5, 11), (2, 2, 1)), ((100,), (4,))])
+def test_a_mixture_reads_each_member_epoch_after_epoch(counts, weights):
+    """However small its share, a member's windows come in epochs: none comes again before all have come."""
+    total = sum(weights)
+    windows = MixtureOrder(counts, weights, 3).windows(np.arange(400 * total))
+    first = 0
+    for count, weight in zip(counts, weights, strict=True):
+        mine = windows[(windows >= first) & (windows < first + count)] - first
+        assert mine.size == 400 * weight
+        for epoch in range(mine.size // count):
+            # Within a block the member's places are permuted, so the edge of an epoch is blurred by one block.
+            inside = mine[epoch * count + weight : (epoch + 1) * count - weight]
+            assert np.unique(inside).size == inside.size
+        shares = np.bincount(mine[: mine.size // count * count], minlength=count)
+        assert shares.max() - shares.min() <= 2
+        first += count
+
+
+def test_a_mixture_depends_on_the_position_alone():
+    """Any part, asked for alone, is that part of the whole; another seed gives another order."""
+    order = MixtureOrder((50, 20, 9), (5, 2, 2), 11)
+    whole = order.windows(np.arange(900))
+    assert np.array_equal(order.windows(np.arange(900).reshape(9, 100)[::-1]), whole.reshape(9, 100)[::-1])
+    assert not np.array_equal(MixtureOrder((50, 20, 9), (5, 2, 2), 12).windows(np.arange(900)), whole)
+
+
+@pytest.mark.parametrize(("counts", "weights"), [((), ()), ((3, 4), (1,)), ((3, 4), (1, 0))])
+def test_a_mixture_without_a_weight_for_each_member_is_refused(counts, weights):
+    with pytest.raises(ValueError, match="weight"):
+        MixtureOrder(counts, weights, 0)
