@@ -26,6 +26,7 @@ TIMING_FIELDS = (
 ROW_FIELDS = (
     "ideal", "speedup", "efficiency", "overhead", "serial_fraction", "contention", "speedup_vs_serial",
 )  # fmt: skip
+TEST_FIELDS = ("accuracy", "macro_f1", "macro_auroc")
 
 
 def run_rows(
@@ -51,6 +52,7 @@ def run_rows(
         fields["baseline"] = row.get("baseline") if timed else None
         fields |= {f"row_{name}": row.get(name) if timed else None for name in ROW_FIELDS}
         fields |= {"final_loss": run.steps.final_loss, "eval_loss": run.eval_loss}
+        fields |= {f"test_{name}": (run.metrics or {}).get(name) for name in TEST_FIELDS}
         fields |= {"peak_memory_bytes": run.peak_memory, "equal_work": work[run.run].answer}
         fields |= {
             "equal_work_reference": work[run.run].reference or None,

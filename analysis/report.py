@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from analysis import compare, independent, measure, rules, scaling, tables
+from analysis import compare, held_out, independent, measure, rules, scaling, tables
 from analysis.flat import run_rows
 from analysis.ingest import FileResult, Source, read_files, size_of, workers
 from analysis.runs import OK, Run, Story, gather
@@ -38,6 +38,7 @@ class Report:
     rows: list[dict[str, Any]] = field(default_factory=list)  # of runs.csv
     rules: list[str] = field(default_factory=list)
     independent: list[dict[str, Any]] = field(default_factory=list)  # members of groups that ran side by side
+    held_out: list[dict[str, Any]] = field(default_factory=list)  # tests of fine-tuned models
 
 
 @contextmanager
@@ -94,6 +95,7 @@ def build(
     work = compare.equal_work(report.runs)
     report.groups = [scaling.table(g, work, baseline) for g in groups]
     report.independent = independent.rows(report.runs)
+    report.held_out = held_out.rows(report.runs)
     report.rows = run_rows(report.runs, report.groups, groups, work)
     return report
 
@@ -153,6 +155,7 @@ def as_json(report: Report) -> str:
         "groups": report.groups,
         "runs": report.rows,
         "independent": report.independent,
+        "held_out": [{k: v for k, v in row.items() if k != "classes"} for row in report.held_out],
         "refused": report.refused,
         "problems": report.problems,
     }
@@ -186,6 +189,9 @@ def as_text(report: Report, style: str = "table") -> str:
     if report.independent:
         body = tables.render(tables.INDEPENDENT, report.independent, style)
         parts.append(f"{mark}Nodes used independently: together against alone\n\n{body}")
+    if report.held_out:
+        body = tables.render(tables.HELD_OUT, report.held_out, style)
+        parts.append(f"{mark}Fine-tuned models on held-out recordings\n\n{body}")
     if report.refused:
         body = tables.render(tables.REFUSED, report.refused, style)
         parts.append(f"{mark}Not divided by each other: these fields differ\n\n{body}")

@@ -28,6 +28,7 @@ class Run:
     steps: Steps = field(default_factory=Steps)
     timing: dict[str, Any] = field(default_factory=dict)
     eval_loss: float | None = None
+    metrics: dict[str, Any] | None = None  # of the test, after fine-tuning
     peak_memory: float | None = None
     uncalibrated: str = ""
 
@@ -67,6 +68,8 @@ class Story:
             self.eval_step = value.get("step") or 0
             loss = value.get("loss")
             self.run.eval_loss = loss if isinstance(loss, int | float) else None
+        elif event.key == "ecg_metrics":
+            self.run.metrics = value  # every worker holds the whole test
         elif event.key == "ecg_calibration_unavailable":
             self.run.uncalibrated = str(value)
 

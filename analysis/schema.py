@@ -20,7 +20,17 @@ COLUMNS = ("step", "step_time", "data_time", "edge_time", "loss", "grad_norm", "
 LONGEST = 1e9  # seconds, some 30 years: a longer duration is a damaged number
 LOSS_NOT_FINITE, GRAD_NOT_FINITE = 1, 2
 EVENTS = frozenset(
-    ["ecg_launch", "ecg_run", "ecg_eval", "ecg_calibration_unavailable", "run_start", "run_stop", "ecg_end", "ecg_exit"]
+    [
+        "ecg_launch",
+        "ecg_run",
+        "ecg_eval",
+        "ecg_metrics",
+        "ecg_calibration_unavailable",
+        "run_start",
+        "run_stop",
+        "ecg_end",
+        "ecg_exit",
+    ]
 )
 
 Number = float | None
@@ -112,4 +122,35 @@ class Identity(msgspec.Struct):
     job_id: str | None = None
 
 
-TYPED = {"ecg_eval": Ending, "ecg_end": Ending, "ecg_exit": Ending}
+class Majority(msgspec.Struct):
+    accuracy: Number = None
+    macro_f1: Number = None
+
+
+class ClassFigures(msgspec.Struct, rename={"name": "class"}):
+    """One class of the test; all but the count are shares or areas, 0 to 1."""
+
+    name: str
+    count: int | None = None
+    sensitivity: Number = None
+    positive_predictivity: Number = None
+    f1: Number = None
+    auroc: Number = None
+    auroc_interval: list[float] | None = None
+
+
+class Metrics(msgspec.Struct):
+    """What the test of a fine-tuned model found."""
+
+    task: str
+    split: str | None = None
+    examples: int | None = None
+    recordings: int | None = None
+    accuracy: Number = None
+    macro_f1: Number = None
+    macro_auroc: Number = None
+    majority: Majority | None = None
+    per_class: list[ClassFigures] = []
+
+
+TYPED = {"ecg_eval": Ending, "ecg_end": Ending, "ecg_exit": Ending, "ecg_metrics": Metrics}

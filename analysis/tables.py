@@ -11,7 +11,7 @@ import tabulate
 tabulate.MIN_PADDING = 0  # two more blanks around every header would make the tables too wide for a screen
 WORDS = frozenset(  # headers of columns that hold words and are set to the left
     {"framework", "data", "status", "vs\nbaseline", "equal\nwork", "run", "group", "reason, notes", "field", "value"}
-    | {"other value", "not divided by", "fastest there", "by repeats", "member", "dataset", "hosts"}
+    | {"other value", "not divided by", "fastest there", "by repeats", "member", "dataset", "hosts", "data set", "start", "model", "Se/+P %\nby class"}
 )
 STYLES = {"table": "simple", "markdown": "github"}
 
@@ -115,6 +115,23 @@ INDEPENDENT = [
     Column("tokens/s\nalone", number("alone_tokens_per_s", ".0f")),
     Column("runs\nalone", text("alone_runs")),
     Column("lost\n%", number("lost", ".1f", 100)),
+]
+HELD_OUT = [
+    Column("data set", text("dataset")),
+    Column("framework", text("framework")),
+    Column("p", text("world")),
+    Column("model", text("model")),
+    Column("start", text("start")),
+    Column("head\nonly", text("head_only")),
+    Column("seed", text("seed")),
+    Column("steps", text("steps")),
+    Column("examples", text("examples")),
+    Column("accuracy\n%", number("accuracy", ".1f", 100)),
+    Column("majority\n%", number("majority_accuracy", ".1f", 100)),
+    Column("macro\nF1", number("macro_f1", ".3f")),
+    Column("majority\nF1", number("majority_macro_f1", ".3f")),
+    Column("macro\nAUROC", number("macro_auroc", ".3f")),
+    Column("Se/+P %\nby class", text("classes")),
 ]
 PEERS = [
     *WHO,
