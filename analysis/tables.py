@@ -11,7 +11,19 @@ import tabulate
 tabulate.MIN_PADDING = 0  # two more blanks around every header would make the tables too wide for a screen
 WORDS = frozenset(  # headers of columns that hold words and are set to the left
     {"framework", "data", "status", "vs\nbaseline", "equal\nwork", "run", "group", "reason, notes", "field", "value"}
-    | {"other value", "not divided by", "fastest there", "by repeats", "member", "dataset", "hosts", "data set", "start", "model", "Se/+P %\nby class"}
+    | {
+        "other value",
+        "not divided by",
+        "fastest there",
+        "by repeats",
+        "member",
+        "dataset",
+        "hosts",
+        "data set",
+        "start",
+        "model",
+        "Se/+P %\nby class",
+    }
 )
 STYLES = {"table": "simple", "markdown": "github"}
 

@@ -16,6 +16,20 @@ set_worker() {
   if [[ "$HEAD_ONLY" == 1 ]]; then worker+=(--head-only); fi
   if [[ "$MODE" == finetune ]]; then worker+=(--class-weights "$CLASS_WEIGHTS"); fi
   if [[ "$CHECKPOINT" == 1 ]]; then worker+=(--checkpoint); fi
+  if ((CHECKPOINT_EVERY > 0)); then worker+=(--checkpoint-every "$CHECKPOINT_EVERY"); fi
+  if [[ "${ECG_RESUME:-0}" == 1 ]]; then worker+=(--resume); fi
+}
+
+# check_resume: RESUME, if given, is a run's folder with a state in it, and one run is asked for.
+check_resume() {
+  if [[ -z "${RESUME+given}" ]]; then return; fi
+  [[ -d "$RESUME" ]] || die "RESUME=$(shown "$RESUME") is not a folder; give that of a run, \$ECG_RESULTS/runs/<run>"
+  RESUME=$(realpath -- "$RESUME")
+  [[ -e "$RESUME/state.safetensors" ]] ||
+    die "RESUME=$(shown "$RESUME") holds no state; runs keep one with CHECKPOINT_EVERY=n, and with CHECKPOINT=1 when they are asked to stop"
+  # shellcheck disable=SC2154 # the caller's lists
+  [[ "$REPEAT" == 1 && ${#frameworks[@]} == 1 && ${#sizes[@]} == 1 ]] || die "RESUME goes on with one run; give one FW, one GPUS and no REPEAT"
+  export ECG_RESUME=1
 }
 
 # set_launcher LAUNCHER: fill the array `launcher`, what starts GPUS workers on this machine.
@@ -71,6 +85,12 @@ new_run_id() {
 note() {
   printf ':::MLLOG {"namespace":"ecg-train","time_ms":%s,"event_type":"POINT_IN_TIME","key":"%s","value":%s,"metadata":{"run":"%s","rank":0}}\n' \
     "$(date +%s%3N)" "$1" "$2" "$3" | tee -p -a "$4" || true
+}
+
+# note_exit STATUS STARTED RUN_ID LOG [REASON]: how a run ended. One that was cut off may have left half a line.
+note_exit() {
+  if [[ -n "$(tail -c 1 "$4")" ]]; then echo >>"$4"; fi
+  note ecg_exit "{\"rc\":$1,\"wall_time\":$(elapsed "$2")${5:+,\"reason\":\"$5\"}}" "$3" "$4"
 }
 
 launch_value() {

@@ -12,6 +12,13 @@ describe_leg() {
 # leg_key: what tells whether a leg is the same as one that ended well before.
 leg_key() { { launch_value "$repeat" && printf ' %s %s %s' "$LAYOUT" "$first" "$together"; } | sha256sum | cut -c1-16; }
 
+# unfinished_run: the run that an earlier attempt at this job began for this leg and left with a state; may be empty.
+unfinished_run() {
+  local id
+  id=$(sed -n "s/^$(leg_key) //p" "$ECG_JOB_DIR/begun" 2>/dev/null | tail -n 1)
+  if [[ -n "$id" && -e "$ECG_RESULTS/runs/$id/state.safetensors" ]]; then printf '%s\n' "$id"; fi
+}
+
 leg_finished() {
   local id
   id=$(sed -n "s/^$(leg_key) //p" "$ECG_JOB_DIR/finished" 2>/dev/null | tail -n 1)
@@ -35,25 +42,32 @@ reason_of() {
 
 # run_leg NUMBER: the leg that the variables describe; its status.
 run_leg() {
-  local id dir started status=0 reason kind starter=() started_by="" launch_more="" attempt
+  local id dir before started status=0 reason kind starter=() started_by="" launch_more="" attempt
   read -r _ kind _ < <(framework_row "$FW")
   for attempt in 0 1 2; do # a port that was free may be taken a moment later
-    id=$(new_run_id "$repeat") status=0
+    before=$(unfinished_run) status=0
+    id=${before:-$(new_run_id "$repeat")}
     dir=$ECG_RESULTS/runs/$id
     MASTER_ADDR=$(master_address "${job_hosts[first]}") || exit
     MASTER_PORT=$(meeting_port "${job_hosts[first]}" "$(($1 * 3 + attempt))") || exit
     export MASTER_ADDR MASTER_PORT
-    mkdir "$dir" || die "cannot write to ECG_RESULTS=$ECG_RESULTS"
+    unset ECG_RESUME
+    if [[ -n "$before" ]]; then
+      log "leg $1 of $leg_count goes on with $id"
+      export ECG_RESUME=1
+      rm -f "$dir/stop"
+    else
+      { mkdir "$dir" && printf '%s %s\n' "$(leg_key)" "$id" >>"$ECG_JOB_DIR/begun"; } || die "cannot write to ECG_RESULTS=$ECG_RESULTS"
+    fi
     export_request "$id" "$dir" "$repeat"
     set_start "$kind" "$first" # after the exports: mpirun has to be told their names
     launch_more=$(describe_leg "$1")
     note ecg_launch "$(launch_value "$repeat")" "$id" "$dir/log"
     started=$EPOCHREALTIME
     run_logged "$dir/log" "${starter[@]}" bin/train || status=$?
-    if [[ -n "$(tail -c 1 "$dir/log")" ]]; then echo >>"$dir/log"; fi
     reason=""
     if ((status != 0)); then reason=$(reason_of "$status" "$dir/log"); fi
-    note ecg_exit "{\"rc\":$status,\"wall_time\":$(elapsed "$started")${reason:+,\"reason\":\"$reason\"}}" "$id" "$dir/log"
+    note_exit "$status" "$started" "$id" "$dir/log" "$reason"
     if ((status == 0 || stopped > 0)) || ! grep -aqE 'EADDRINUSE|[Aa]ddress already in use' "$dir/log"; then break; fi
   done
   launch_more=""

@@ -3,7 +3,7 @@
 
 request_names() {
   printf '%s' "FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE" \
-    " ACTIVATION_CHECKPOINTING LR CLIP INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT CORES OVERSUBSCRIBE"
+    " ACTIVATION_CHECKPOINTING LR CLIP INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT CHECKPOINT_EVERY CORES OVERSUBSCRIBE"
 }
 
 # An empty value is not a missing one: `GPUS=` is a mistake that the checks name.
@@ -11,6 +11,7 @@ set_request_defaults() {
   : "${FW=ddp}" "${GPUS=1}" "${NODES=1}" "${MODE=pretrain}" "${MODEL=small}" "${SCALING=strong}" "${BATCH=16}"
   : "${ACCUM=1}" "${SEQ=256}" "${STEPS=50}" "${PRECISION=fp32}" "${SEED=1}" "${REPEAT=1}" "${COMPILE=0}"
   : "${ACTIVATION_CHECKPOINTING=0}" "${OVERSUBSCRIBE=0}" "${HEAD_ONLY=0}" "${CLASS_WEIGHTS=balanced}" "${CHECKPOINT=0}"
+  : "${CHECKPOINT_EVERY=0}"
   if [[ -z "${DATASET+given}" ]]; then
     DATASET=mitdb
     if [[ "$MODE" == finetune ]]; then
@@ -59,6 +60,7 @@ check_request() {
   [[ "$HEAD_ONLY" == 0 || "$MODE" == finetune ]] || die "HEAD_ONLY=1 needs MODE=finetune: only there is a head of its own"
   check_choice CLASS_WEIGHTS "$CLASS_WEIGHTS" none balanced
   check_choice CHECKPOINT "$CHECKPOINT" 0 1
+  check_integer CHECKPOINT_EVERY "$CHECKPOINT_EVERY" 0 1000000000
   check_choice OVERSUBSCRIBE "$OVERSUBSCRIBE" 0 1
   check_division
 }

@@ -65,7 +65,11 @@ class Config:
     head_only: bool = option(False, "finetune: train the classification head, leave the rest as it is")
     class_weights: str = option("balanced", "finetune: how much a class counts in the loss", WEIGHTS)
     test_examples: int = option(0, "finetune: test examples, evenly spaced; 0: all", low=0, high=1 << 40)
-    checkpoint: bool = option(False, "write the weights to the run folder at the end")
+    checkpoint: bool = option(False, "write the weights to the run folder at the end, and the state when asked to stop")
+    checkpoint_every: int = option(
+        0, "steps between states to go on from, in the run folder; 0: none", low=0, high=1 << 40
+    )
+    resume: bool = option(False, "go on from the state in the run folder")
     repeat: int = option(1, "which repeat of the same experiment this is", low=1, high=1 << 20)
     nodes: int = option(1, "nodes of the run", low=1, high=1 << 20)
     expected_world: int = option(0, "world size that was asked for; 0: do not check", low=0, high=1 << 24)
@@ -87,6 +91,11 @@ class Config:
             raise UserError("--head-only: only --mode finetune has a head of its own")
         if self.run_id and not RUN_ID.fullmatch(self.run_id):
             raise UserError(f"--run-id {self.run_id!r}: wanted letters, digits, '.', '_' and '-' only")
+
+        if (self.resume or self.checkpoint_every) and not self.run_dir:
+            raise UserError(
+                f"--{'resume' if self.resume else 'checkpoint-every'}: give the folder of the run, --run-dir"
+            )
 
     def global_batch(self, world: int) -> int:
         """Return the sequences per optimizer step over all ``world`` workers.

@@ -64,6 +64,10 @@ class Loop:
     tokens_per_eval: int = 0
     after: Callable[[], None] | None = None
     """What comes after the last step and validation, such as the test of a classifier."""
+    done: int = 0
+    """Steps that an earlier attempt of this run has made."""
+    keep: Callable[[int], None] | None = None
+    """Keeps the state after a step, so that a later attempt goes on from there."""
     held: list[np.ndarray] = field(default_factory=list)
     """Micro-batches of the step that was just made."""
     consumed: Consumed = field(default_factory=Consumed)
@@ -74,7 +78,7 @@ class Loop:
         stop = StopRequest(config.run_dir or None)
         self.log.event("run_start", event=START)
         edge: float | None = None
-        for step in range(1, config.steps + 1):
+        for step in range(self.done + 1, config.steps + 1):
             result, step_time, data_time, begun, ended = self.timed_step(config.learning_rate_at(step))
             windows = self.consumed(self.held)
             # One exchange of two numbers: all workers see the same loss and stop at the same step.
@@ -94,6 +98,10 @@ class Loop:
             edge = ended
             if not math.isfinite(loss):
                 raise Aborted(f"diverged: the loss is {loss} at step {step}")
+            due = config.checkpoint_every and step % config.checkpoint_every == 0
+            if self.keep is not None and step < config.steps and (asked > 0 or due):
+                self.keep(step)
+                edge = None
             if asked > 0:
                 raise Aborted(f"stopped on request after step {step}")
             if config.eval_every and step % config.eval_every == 0 and step < config.steps:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ecg_train import strategies
+from ecg_train import state, strategies
 from ecg_train.config import Config, parse_args
 from ecg_train.errors import UserError
 from ecg_train.facts import identity
@@ -97,18 +98,48 @@ def train(config: Config, strategy: Strategy, shards: ShardSet, world: World, lo
     log.event("global_batch_size", global_batch)
     strategy.build(config, shards.vocab_size, shards.task)
     log.event("ecg_run", identity(config, world, strategy.name, strategy.facts(), shards))
+    fixed = state.settings(config, world, strategy.name, shards)
+    done = resumed(config, strategy, fixed, log)
     plan = None
     if config.eval_batches:
         held_out = ShardSet.open(shards.folder, "val", config.seq_len)
         plan = EvalPlan(held_out, global_batch, config.eval_batches)
     order = shards.order(config.seed)
-    with Loader(shards, order, global_batch, world.rank, world.size, config.accumulation) as batches:
+    with Loader(shards, order, global_batch, world.rank, world.size, config.accumulation, done) as batches:
         log.event("init_stop", event=END)
         evaluation = (lambda: plan.parts(world.rank, world.size)) if plan else None
         loop = Loop(config, strategy, batches, evaluation, log, plan.tokens if plan else 0)
+        loop.done = done
+        if config.run_dir and (config.checkpoint or config.checkpoint_every):
+            if why := strategy.no_state():
+                log.event("ecg_state_unavailable", why)
+            else:
+                loop.keep = partial(keep, Path(config.run_dir) / state.FILE, fixed, strategy, log)
         if shards.task is not None:
             loop.after = partial(test, config, strategy, shards, world, log)
         loop.run()
+        if config.run_dir and world.rank == 0:
+            (Path(config.run_dir) / state.FILE).unlink(missing_ok=True)  # a run that ended well does not go on
+
+
+def keep(path: Path, fixed: dict[str, Any], strategy: Strategy, log: LogWriter, step: int) -> None:
+    """Keep the state after ``step``, and log how long that took."""
+    begun = time.perf_counter()
+    strategy.save_state(path, state.facts(step, fixed))
+    log.event("ecg_state", {"step": step, "seconds": time.perf_counter() - begun}, step=step)
+
+
+def resumed(config: Config, strategy: Strategy, fixed: dict[str, Any], log: LogWriter) -> int:
+    """Load the state in the run folder, if that was asked for; return the steps that were made."""
+    if not config.resume:
+        return 0
+    path = Path(config.run_dir) / state.FILE
+    done = state.last_step(path, fixed)
+    if why := strategy.no_state():
+        raise UserError(f"--resume: {why}")
+    strategy.load_state(path)
+    log.event("ecg_resume", {"step": done})
+    return done
 
 
 def test(config: Config, strategy: Strategy, shards: ShardSet, world: World, log: LogWriter) -> None:

@@ -14,7 +14,7 @@ checkout() {
   # What the developer's own shell holds must not decide a test.
   unset FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE LR CLIP CORES \
     ACTIVATION_CHECKPOINTING OVERSUBSCRIBE SRC HOURS JOBS FETCH LIMIT ACCEPT_LICENSE CONNECTIONS MIX WEIGHTS \
-    TASK MIN_RECORDS INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT BENCH FORMAT DRY_RUN PYTEST_ARGS ECG_RAW ECG_CORES ECG_BIND \
+    TASK MIN_RECORDS INIT HEAD_ONLY CLASS_WEIGHTS CHECKPOINT CHECKPOINT_EVERY RESUME BENCH FORMAT DRY_RUN PYTEST_ARGS ECG_RAW ECG_CORES ECG_BIND \
     ECG_LAUNCHER RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS CI ECG_TRACE ECG_OVERSUBSCRIBED
   unset LAYOUT LEGS TIME "${!ECG_@}" "${!OMPI_@}" "${!SLURM_@}" "${!PMIX_@}"
   export ECG_DATA="$BATS_TEST_TMPDIR/the data" ECG_RESULTS="$BATS_TEST_TMPDIR/the results" CALLS STUBS
@@ -42,11 +42,15 @@ dataset() {
   echo '{}' >"$ECG_DATA/$1/manifest.json"
 }
 
-# refused TEXT: the last command was refused with one line that holds TEXT, said nothing else and wrote nothing.
+# refused TEXT...: the last command was refused with one line that holds each TEXT, said nothing else and wrote nothing.
 refused() {
+  local text
   # shellcheck disable=SC2154 # set by bats
   echo "status $status, stdout '$output', stderr '$stderr'"
-  [[ "$status" == 2 && -z "$output" && "$stderr" == error:* && "$stderr" == *"$1"* ]]
+  [[ "$status" == 2 && -z "$output" && "$stderr" == error:* ]]
+  for text in "$@"; do
+    [[ "$stderr" == *"$text"* ]] || return
+  done
   # shellcheck disable=SC2154 # set by bats
   ((${#stderr_lines[@]} == 1))
   [[ ! -e "$ECG_RESULTS" && ! -e y && ! -e "$ROOT/y" ]]

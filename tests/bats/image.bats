@@ -101,7 +101,7 @@ setup() {
   run --separate-stderr bin/image MIRROR=http://mirror.example/debian BASE=docker://debian:12
   refused "MIRROR=http://mirror.example/debian" "debootstrap"
   run --separate-stderr bin/image MIRROR='x; true'
-  refused "MIRROR=x; true" "address"
+  refused 'MIRROR=x\;\ true is no http'
   MIRROR=http://other.example/debian run --separate-stderr bin/image DEVICE=cpu MIRROR=http://other.example/debian
   [[ "$status" == 0 ]]
   grep -q 'bootstrap=debootstrap --build-arg mirror=http://other.example/debian' "$CALLS"

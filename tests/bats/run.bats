@@ -20,7 +20,7 @@ the_log() {
 
 @test "values that cannot be are refused in one line, and nothing is written or run" {
   local request
-  for request in GPUS=0 GPUS=abc GPUS= GPUS=-1 GPUS=1.5 GPUS=0x2 GPUS=99999999999999999999 FW= FW=Horovod MODE=sleep HEAD_ONLY=2 CLASS_WEIGHTS=some CHECKPOINT=2 \
+  for request in GPUS=0 GPUS=abc GPUS= GPUS=-1 GPUS=1.5 GPUS=0x2 GPUS=99999999999999999999 FW= FW=Horovod MODE=sleep HEAD_ONLY=2 CLASS_WEIGHTS=some CHECKPOINT=2 CHECKPOINT_EVERY=x CHECKPOINT_EVERY=-1 \
     MODEL= MODEL=huge SCALING=both BATCH=0 ACCUM=0 SEQ=7 STEPS=0 STEPS=1e3 PRECISION=fp16 SEED=-1 REPEAT=0 ZERO=4 \
     ZERO= COMPILE=yes LR=0 LR=-1 LR=abc LR=1e LR= CLIP=x CORES=0 OVERSUBSCRIBE=2 NODES=0 DATASET= DATASET=MITDB DATASET=.; do
     run --separate-stderr bin/run "$request"
@@ -237,4 +237,20 @@ assert last["value"]["rc"] == 0 and 0 <= last["value"]["wall_time"] < 60
   dataset mitdb
   run --separate-stderr bin/run HEAD_ONLY=1
   refused "HEAD_ONLY=1 needs MODE=finetune"
+}
+
+@test "RESUME goes on in the folder of a run that left a state, and nowhere else" {
+  local run="$BATS_TEST_TMPDIR/old one" # elsewhere, so that a refusal can be seen to have made no results
+  run --separate-stderr bin/run RESUME=/nowhere DRY_RUN=1
+  refused "RESUME=/nowhere is not a folder"
+  mkdir -p "$run"
+  run --separate-stderr bin/run "RESUME=$run" DRY_RUN=1
+  refused "holds no state; runs keep one with CHECKPOINT_EVERY=n"
+  : >"$run/state.safetensors"
+  run --separate-stderr bin/run "RESUME=$run" REPEAT=2 DRY_RUN=1
+  refused "one run"
+  run --separate-stderr bin/run "RESUME=$run" "FW=ddp mpi" DRY_RUN=1
+  refused "one run"
+  run --separate-stderr bin/run "RESUME=$run" CHECKPOINT_EVERY=5 DRY_RUN=1
+  [[ "$status" == 0 && "$output" == *" --checkpoint-every 5 --resume"* && "$output" == *"--run-id old\\ one "* ]]
 }

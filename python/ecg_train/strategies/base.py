@@ -86,5 +86,17 @@ class Strategy(Protocol):
     def save(self, path: Path) -> None:
         """Write the weights to ``path`` (safetensors), whole. Every worker must call it; rank 0 writes."""
 
+    def no_state(self) -> str | None:
+        """Return why the state of training cannot be kept; None when it can."""
+
+    def save_state(self, path: Path, facts: dict[str, str]) -> None:
+        """Write weights and optimizer state (safetensors, with ``facts`` as its texts), whole; called by all workers.
+
+        Names are "weights.<name>" and "optimizer.<kind>.<name>" with the model's own names; nothing is sharded.
+        """
+
+    def load_state(self, path: Path) -> None:
+        """Set weights and optimizer state to what ``save_state`` wrote; called by all workers after ``build``."""
+
     def stop(self, ok: bool) -> None:
         """Leave the world; after a failure (``ok`` false) without waiting for anybody."""

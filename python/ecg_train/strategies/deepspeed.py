@@ -83,6 +83,11 @@ class DeepSpeed(ProcessGroupStrategy):
             return "ZeRO 3 cannot compute without gathering the weights"
         return None
 
+    def no_state(self) -> str | None:
+        if self.config.zero_stage:
+            return f"ZeRO {self.config.zero_stage} keeps its state in files of DeepSpeed's own, which load by pickle"
+        return None
+
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"framework_version": deepspeed.__version__}
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ecg_train.strategies.gloo_scatter import ScatterBySwap
 from ecg_train.strategies.memory import keep_freed_memory
@@ -69,6 +70,18 @@ class FSDP(ProcessGroupStrategy):
             self.optimizer.step()
             return None
         return super().finish(exchange)
+
+    def trained(self) -> list[tuple[str, Tensor]]:
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # validation may have left them gathered
+        return super().trained()
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.full_tensor().cpu() for name, tensor in self.module.state_dict().items()}

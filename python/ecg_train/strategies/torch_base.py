@@ -208,13 +208,58 @@ class TorchStrategy:
         return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
 
     def save(self, path: Path) -> None:
+        self.write(path, self.weights(), None)
+
+    def write(self, path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None) -> None:
+        """Let rank 0 write a safetensors file, whole or not at all."""
         from safetensors.torch import save_file
 
-        weights = self.weights()
         if self.world is not None and self.world.rank == 0:
             temporary = path.with_name(path.name + ".part")
-            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary)
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, facts)
             temporary.replace(path)
+
+    # -- going on after a stop -----------------------------------------------------------------------------------
+
+    def no_state(self) -> str | None:
+        return None
+
+    def trained(self) -> list[tuple[str, Tensor]]:
+        """Return name and parameter as the optimizer knows it, in its order."""
+        names = [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+        held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return list(zip(names, held, strict=True))
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that may be sharded as a whole one. Every worker must call it."""
+        return tensor
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """Return a whole tensor sharded as ``like`` is."""
+        return tensor.to(like.device)
+
+    def save_state(self, path: Path, facts: dict[str, str]) -> None:
+        found = {f"weights.{name}": tensor for name, tensor in self.weights().items()}
+        for name, parameter in self.trained():
+            for kind, value in self.optimizer.state[parameter].items():
+                found[f"optimizer.{kind}.{name}"] = self.whole(value).detach().cpu()
+        self.write(path, found, facts)
+
+    def load_state(self, path: Path) -> None:
+        from safetensors.torch import load_file
+
+        found = load_file(path)
+        with torch.no_grad():
+            trained = self.trained()
+            for name, parameter in self.module.named_parameters():
+                parameter.copy_(self.placed(found[f"weights.{name}"], parameter))
+            for name, parameter in trained:
+                state = {}
+                for kind in ("exp_avg", "exp_avg_sq", "step"):
+                    value = found[f"optimizer.{kind}.{name}"]
+                    # What has no dimension, the count of steps, is nowhere sharded.
+                    state[kind] = self.placed(value, parameter) if value.dim() else value.to(self.device)
+                self.optimizer.state[parameter] = state
 
     def stop(self, ok: bool) -> None:
         return None

@@ -100,6 +100,6 @@ def test_the_flags_are_frozen() -> None:
         "timing_warmup", "precision", "seed", "learning_rate", "lr_warmup", "lr_horizon", "min_lr_ratio",
         "weight_decay", "clip", "activation_checkpointing", "compile", "zero_stage", "bucket_mb", "eval_batches",
         "eval_every", "calibration_steps", "verify_data", "init_from", "head_only", "class_weights",
-        "test_examples", "checkpoint", "repeat", "nodes", "expected_world",
+        "test_examples", "checkpoint", "checkpoint_every", "resume", "repeat", "nodes", "expected_world",
         "cores_per_worker", "threads", "device", "timeout", "run_id", "run_dir",
     ]  # fmt: skip
