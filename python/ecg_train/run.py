@@ -126,6 +126,8 @@ def keep(path: Path, fixed: dict[str, Any], strategy: Strategy, log: LogWriter, 
     """Keep the state after ``step``, and log how long that took."""
     begun = time.perf_counter()
     strategy.save_state(path, state.facts(step, fixed))
+    # Rank 0 writes. Who left before it has finished, after a request to stop, would have it ended by the launcher.
+    strategy.mean([0.0])
     log.event("ecg_state", {"step": step, "seconds": time.perf_counter() - begun}, step=step)
 
 
