@@ -8,7 +8,7 @@ SHELL := bash
 VALUES := FW GPUS NODES MODE MODEL DATASET SCALING BATCH ACCUM SEQ STEPS PRECISION SEED REPEAT ZERO COMPILE \
   ACTIVATION_CHECKPOINTING LR CLIP CORES OVERSUBSCRIBE SRC HOURS JOBS FETCH LIMIT ACCEPT_LICENSE CONNECTIONS MIX WEIGHTS TASK \
   MIN_RECORDS DEVICE TENSORFLOW BASE MIRROR LAYOUT SWEEP TIME PARTITION ACCOUNT QOS ID ALL WHERE INIT HEAD_ONLY \
-  CLASS_WEIGHTS CHECKPOINT CHECKPOINT_EVERY RESUME BENCH FORMAT DRY_RUN PYTEST_ARGS
+  CLASS_WEIGHTS CHECKPOINT CHECKPOINT_EVERY RESUME MAX_SKIPPED BENCH FORMAT DRY_RUN PYTEST_ARGS
 
 # make expands what it hands on, so that MODEL='$(shell ...)' would run; nothing here needs a dollar sign.
 $(foreach name,$(VALUES),\
@@ -74,7 +74,7 @@ examples: ## labelled examples for MODE=finetune: DATASET=mitdb TASK=beats|super
 	@bin/examples
 
 .PHONY: inspect
-inspect: ## what is in a shard set, and whether its digests hold: DATASET=mitdb
+inspect: ## what is in a shard set, and whether its digests hold: DATASET=mitdb MAX_SKIPPED=10
 	@bin/inspect
 
 .PHONY: run

@@ -1,8 +1,9 @@
 """Show what is in a shard set and whether it is whole.
 
-python -m data_prep inspect --dataset mitdb --data DATA [--format json] [--no-verify]
+python -m data_prep inspect --dataset mitdb --data DATA [--format json] [--no-verify] [--max-skipped 10]
 
-Exit status: 0 whole; 2 there is no such data set, or its manifest cannot be used; 3 shown, but a shard is damaged.
+Exit status: 0 whole; 2 there is no such data set, or its manifest cannot be used; 3 shown, but a shard is damaged;
+4 shown and whole, but more of its records were skipped than the limit allows.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def _facts(manifest: dict) -> dict:
             "unigram_entropy": split["unigram_entropy"],
         }
     samples = sum(r["samples"] * len(r["leads"]) for r in manifest["records"])
+    lost = sum(r["reason"] != "duplicate" for r in manifest["skipped"])  # what a duplicate holds is in the set
     return {
         "dataset": manifest["dataset"],
         "synthetic": manifest["synthetic"],
@@ -75,6 +77,8 @@ def _facts(manifest: dict) -> dict:
         "clipped": sum(r["clipped"] for r in manifest["records"]) / samples if samples else None,
         "gaps": sum(r["gaps"] for r in manifest["records"]) / samples if samples else None,
         "skipped": dict(sorted(Counter(r["reason"] for r in manifest["skipped"]).items())),
+        "lost": lost,
+        "lost_share": lost / max(1, lost + len(manifest["records"])),
         "dropped_leads": dict(
             sorted(Counter(d["reason"] for r in manifest["records"] for d in r.get("dropped", ())).items())
         ),
@@ -107,7 +111,7 @@ def table(facts: dict) -> str:
         parts = sum(facts["mixture"].values())
         shares = ", ".join(f"{name} {weight / parts:.1%}" for name, weight in facts["mixture"].items())
         lines.append(f"mixture: of the training windows {shares}")
-    lines.append(f"skipped records: {_counts(facts['skipped'])}")
+    lines.append(f"skipped records: {_counts(facts['skipped'])} ({facts['lost_share']:.1%} of all, duplicates aside)")
     lines.append(f"dropped leads: {_counts(facts['dropped_leads'])}")
     state = "DAMAGED" if facts["damage"] else "verified" if facts["verified"] else "sizes fit, contents not verified"
     return "\n".join([*lines, f"digest: {facts['digest']} ({state})"])
@@ -122,11 +126,27 @@ def _counts(counts: dict) -> str:
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="Data folder; the set is DATA/DATASET.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Read every shard, compare SHA-256.")
 @click.option("--seq-len", default=256, show_default=True, type=click.IntRange(1), help="Tokens of a window.")
+@click.option(
+    "--max-skipped",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0, 100),
+    help="Percent of the records, duplicates aside, that may be skipped.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(dataset: str, data: Path, verify: bool, seq_len: int, form: str) -> None:
+def command(dataset: str, data: Path, verify: bool, seq_len: int, max_skipped: float, form: str) -> None:
     """Show what is in a shard set and verify its digests."""
     facts = look(data / check_dataset(dataset), seq_len, verify)
     click.echo(json.dumps(facts, indent=1) if form == "json" else table(facts).encode("ascii", "replace").decode())
     if facts["damage"]:
         sys.stdout.flush()
         fail("; ".join(facts["damage"]), 3)
+    if 100 * facts["lost_share"] > max_skipped:
+        sys.stdout.flush()
+        found = f"{facts['lost']} of {facts['lost'] + sum(s['records'] for s in facts['splits'].values())} records"
+        where = data / dataset / "manifest.json"
+        fail(
+            f"{found} were skipped ({facts['lost_share']:.1%}), more than the limit of {max_skipped:g} %;"
+            f" {where} names each with the reason; set MAX_SKIPPED to the percentage that is fine here",
+            4,
+        )

@@ -10,10 +10,12 @@ setup() { checkout; }
   refused "make data DATASET=nothing"
   run --separate-stderr bin/inspect DATASET=../the
   refused DATASET
+  run --separate-stderr bin/inspect MAX_SKIPPED=x
+  refused MAX_SKIPPED=x
 }
 
 @test "the status of damage is ours" {
   dataset mitdb
   STUB_STATUS=3 run --separate-stderr bin/inspect
-  [[ "$status" == 3 && "$output" == *"-m data_prep inspect --dataset mitdb --data $ECG_DATA --verify" ]]
+  [[ "$status" == 3 && "$output" == *"-m data_prep inspect --dataset mitdb --data $ECG_DATA --verify --max-skipped 10" ]]
 }

@@ -16,13 +16,30 @@ def data(source, tmp_path):
 
 
 def test_table(data, prep):
-    got = prep("inspect", "--dataset", "x", "--data", data)
+    got = prep("inspect", "--dataset", "x", "--data", data, "--max-skipped", 12)
     assert (got.returncode, got.stderr) == (0, "")
     assert "data set x (recorded)" in got.stdout
     assert "leads: II 8, V1 8" in got.stdout
-    assert "skipped records: missing-signal-file 1" in got.stdout
+    assert "skipped records: missing-signal-file 1 (11.1% of all, duplicates aside)" in got.stdout
     assert "(verified)" in got.stdout
     assert got.stdout.isascii()
+
+
+def test_too_many_skipped_records_are_an_error(data, source, tmp_path, prep):
+    """1 of 9 is more than the 10 % that go without saying; a recording at a second rate is no loss and does not count."""
+    got = prep("inspect", "--dataset", "x", "--data", data)
+    assert got.returncode == 4
+    assert "1 of 9 records were skipped (11.1%), more than the limit of 10 %" in got.stderr
+    assert "(verified)" in got.stdout
+    (source / "bad.hea").unlink()
+    one = sorted(source.glob("*.hea"))[0]
+    for name in ("00001_lr", "00001_hr"):  # PTB-XL's two rates of one recording
+        (source / f"{name}.hea").write_text(one.read_text().replace(one.stem, name))
+        (source / f"{name}.dat").write_bytes(one.with_suffix(".dat").read_bytes())
+    convert("y", source, tmp_path / "data", 1)
+    got = prep("inspect", "--dataset", "y", "--data", data)
+    assert (got.returncode, got.stderr) == (0, "")
+    assert "duplicate 1 (0.0% of all" in got.stdout
 
 
 def test_json_agrees_with_the_manifest(data, prep):
@@ -36,7 +53,7 @@ def test_json_agrees_with_the_manifest(data, prep):
 
 
 def test_too_long_windows_are_none(data, prep):
-    got = prep("inspect", "--dataset", "x", "--data", data, "--format", "json", "--seq-len", 10**6)
+    got = prep("inspect", "--dataset", "x", "--data", data, "--format", "json", "--seq-len", 10**6, "--max-skipped", 12)
     assert (got.returncode, json.loads(got.stdout)["splits"]["train"]["windows"]) == (0, 0)
 
 
