@@ -69,6 +69,8 @@ class Signal:
     resolution: int
     zero: int
     initial: int
+    checksum: int | None
+    """Of the signal's samples, modulo 2^16; None where the header has none."""
     name: str
 
 
@@ -136,6 +138,7 @@ def _signal(line: str) -> Signal:
         resolution=ints[0],
         zero=ints[1],
         initial=ints[2],
+        checksum=int(words[6]) % (1 << 16) if len(words) > 6 and re.fullmatch(r"[-+]?\d{1,18}", words[6]) else None,
         name=words[8].strip() if len(words) > 8 else "",
     )
 
@@ -205,10 +208,13 @@ def inside(folder: Path, file: str, root: Path) -> Path:
 
 
 def canonical(header: Header, files: dict[str, str]) -> str:
-    """Write the header again as wfdb likes it: a plain name, and ``files`` in place of the signal files' names."""
+    """Write the header again as wfdb likes it: a plain name, and ``files`` in place of the signal files' names.
+
+    Without skew: see reading.unskewed.
+    """
     lines = [f"record {len(header.signals)} {float(header.rate)!r} {header.samples or ''}".rstrip()]
     for s in header.signals:
-        shape = f"{s.fmt}x{s.per_frame}:{s.skew}+{s.offset}"
+        shape = f"{s.fmt}x{s.per_frame}+{s.offset}"
         gain = f"{s.gain:.17g}({s.baseline})/{re.sub(r'[^A-Za-z0-9%]', '_', s.units) or 'mV'}"
         lines.append(f"{files[s.file]} {shape} {gain} {s.resolution} {s.zero} {s.initial} 0 0 signal")
     return "\n".join(lines) + "\n"

@@ -79,6 +79,7 @@ def _facts(manifest: dict) -> dict:
         "skipped": dict(sorted(Counter(r["reason"] for r in manifest["skipped"]).items())),
         "lost": lost,
         "lost_share": lost / max(1, lost + len(manifest["records"])),
+        "wrong_checksum": sum("wrong_checksum" in r for r in manifest["records"]),
         "dropped_leads": dict(
             sorted(Counter(d["reason"] for r in manifest["records"] for d in r.get("dropped", ())).items())
         ),
@@ -112,6 +113,8 @@ def table(facts: dict) -> str:
         shares = ", ".join(f"{name} {weight / parts:.1%}" for name, weight in facts["mixture"].items())
         lines.append(f"mixture: of the training windows {shares}")
     lines.append(f"skipped records: {_counts(facts['skipped'])} ({facts['lost_share']:.1%} of all, duplicates aside)")
+    if facts["wrong_checksum"]:
+        lines.append(f"records with a wrong checksum: {facts['wrong_checksum']}")
     lines.append(f"dropped leads: {_counts(facts['dropped_leads'])}")
     state = "DAMAGED" if facts["damage"] else "verified" if facts["verified"] else "sizes fit, contents not verified"
     return "\n".join([*lines, f"digest: {facts['digest']} ({state})"])

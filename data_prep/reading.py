@@ -40,6 +40,8 @@ class Lead:
     zero: float
     quantum: float = 1.0
     """Smallest step of the converter, in the unit of x."""
+    sound: bool = True
+    """False where the samples do not have the checksum that the header gives."""
 
 
 def ecg_channels(header: Header) -> list[tuple[int, float]]:
@@ -107,7 +109,8 @@ def _digital(header: Header, path: Path, root: Path, frames: int, channels: list
     ask = {"channels": channels, "physical": False, "smooth_frames": False, "sampto": frames}
     ask["return_res"] = 64 if "61" in fmts else 32 if fmts & set(_WIDE) else 16
     try:
-        if "61" not in fmts:  # wfdb cannot name the type of big-endian samples
+        # wfdb cannot name the type of big-endian samples, and loses skewed signals of more than one sample per frame.
+        if "61" not in fmts and not any(s.skew for s in header.signals):
             return wfdb.rdrecord(os.fspath(path.with_name(path.name.removesuffix(".hea"))), **ask).e_d_signal
     except MemoryError:
         raise
@@ -165,7 +168,10 @@ def _leads(header: Header, channels: list[tuple[int, float]], read: list) -> Ite
     for number, (c, unit) in enumerate(channels):
         s, x = header.signals[c], read[number]
         read[number] = None
+        sound = s.checksum is None or int(x.sum(dtype=np.int64)) % (1 << 16) == s.checksum
         missing = x == _MISSING[s.fmt] if s.fmt in _MISSING else None
+        if s.skew:
+            x, missing = unskewed(x, missing, s.skew * s.per_frame)
         if missing is not None and not missing.any():
             missing = None
         # Steps fit in float32 up to 2^24; the level goes first, so that a large offset costs no precision.
@@ -174,7 +180,18 @@ def _leads(header: Header, channels: list[tuple[int, float]], read: list) -> Ite
         exact = np.float64 if s.fmt in _WIDE else np.float32
         steps = np.subtract(x, exact(level), dtype=exact)
         factor = unit / s.gain
-        yield Lead(s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor)
+        yield Lead(
+            s.name, header.rate * s.per_frame, steps, missing, factor, (level - s.baseline) * factor, sound=sound
+        )
+
+
+def unskewed(x: np.ndarray, missing: np.ndarray | None, skew: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a signal that was written ``skew`` samples late at its own time, and what it then lacks, (n,) bool."""
+    late = np.zeros_like(x)
+    late[: len(x) - skew] = x[skew:]
+    lacks = np.ones(len(x), bool)
+    lacks[: len(x) - skew] = False if missing is None else missing[skew:]
+    return late, lacks
 
 
 def read_multi(path: Path, root: Path, header: Header, max_samples: int) -> tuple[list[Lead], int]:
@@ -215,6 +232,9 @@ def _segment(path: Path, root: Path, name: str, length: int, max_samples: int) -
     header = load(file)
     if header.multi:
         raise Refusal("unreadable-header", f"segment {name[:60]} has segments itself")
+    if header.samples != length:
+        for s in header.signals:  # of samples that will not be read, or not known to be all
+            s.checksum = None
     header.samples = min(length, header.samples or length)
     return read_single(file, root, header, max_samples)
 
@@ -228,7 +248,7 @@ def _place(leads: dict, key: str, lead: Lead, at: int, total: int, rate: Fractio
             raise Refusal("implausible-size", f"{len(leads) + 1} leads of {n} samples")
         leads[key] = Lead(lead.name, lead.rate, np.zeros(n, np.float32), np.ones(n, bool), 1.0, 0.0, 0.0)
     whole = leads[key]
-    whole.quantum = max(whole.quantum, abs(lead.factor))
+    whole.quantum, whole.sound = max(whole.quantum, abs(lead.factor)), whole.sound and lead.sound
     if whole.rate != lead.rate:
         raise Refusal("unreadable-signal", f"lead {lead.name[:40]} changes its rate between segments")
     start = int(at * per_frame)

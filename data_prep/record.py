@@ -47,8 +47,10 @@ def convert(path: Path, root: Path, settings: Settings) -> tuple[dict, np.ndarra
             facts["segments_lost"] = lost
     else:
         leads = read_single(path, root, header, settings.max_samples)
-    ready, dropped, seconds, rate = [], [], Fraction(0), Fraction(0)
+    ready, dropped, seconds, rate, unsound = [], [], Fraction(0), Fraction(0), []
     for lead in leads:
+        if not lead.sound:
+            unsound.append(lead.name)
         seconds, rate = max(seconds, len(lead.x) / lead.rate), max(rate, lead.rate)
         reason = _useless(lead)
         if reason is None:
@@ -88,6 +90,8 @@ def convert(path: Path, root: Path, settings: Settings) -> tuple[dict, np.ndarra
     }
     if dropped:
         facts["dropped"] = dropped
+    if unsound:
+        facts["wrong_checksum"] = unsound
     codes = [c[3:].replace(" ", "").split(",") for c in header.comments if c.startswith("Dx:")]
     if codes:
         facts["labels"] = {"dx": sorted({code for line in codes for code in line if code})}

@@ -26,7 +26,7 @@ def test_table(data, prep):
 
 
 def test_too_many_skipped_records_are_an_error(data, source, tmp_path, prep):
-    """1 of 9 is more than the 10 % that go without saying; a recording at a second rate is no loss and does not count."""
+    """1 of 9 is more than the 10 % that pass; a recording at a second rate is no loss and does not count."""
     got = prep("inspect", "--dataset", "x", "--data", data)
     assert got.returncode == 4
     assert "1 of 9 records were skipped (11.1%), more than the limit of 10 %" in got.stderr

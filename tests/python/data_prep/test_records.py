@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import wfdb
 from prep_records import beats, write_record
 
 from data_prep import dsp
@@ -93,6 +94,41 @@ def test_big_endian_format_61_equals_16(tmp_path):
     np.fromfile(tmp_path / "b.dat", "<i2").astype(">i2").tofile(tmp_path / "b.dat")
     path.write_text(path.read_text().replace("b.dat 16", "b.dat 61"))
     np.testing.assert_array_equal(convert(path, tmp_path, SETTINGS)[1], little)
+
+
+@pytest.mark.parametrize("per_frame", [1, 4])
+def test_a_skewed_signal_is_put_at_its_own_time(tmp_path, per_frame):
+    """A lead written 50 frames late gives the tokens of the same lead written in time, and a gap where it ends."""
+    whole, late = beats(10, 250 * per_frame), 50 * per_frame
+
+    def framed(name: str, x: np.ndarray, shape: str) -> Path:
+        path = write_record(tmp_path, name, [x])
+        text = path.read_text().replace(f" 250 {len(x)}\n", " 250 2500\n")
+        path.write_text(text.replace(".dat 16 ", f".dat 16x{shape} "))
+        return path
+
+    header = framed("late", np.concatenate([np.zeros(late), whole[:-late]]), f"{per_frame}:50")
+    plain = framed("in_time", np.concatenate([whole[:-late], np.full(late, np.nan)]), f"{per_frame}")
+    facts, got = convert(header, tmp_path, SETTINGS)
+    np.testing.assert_array_equal(got, convert(plain, tmp_path, SETTINGS)[1])
+    assert facts["gaps"] >= 20
+
+
+def test_a_wrong_checksum_is_recorded_and_the_record_kept(tmp_path):
+    """The lead is named; the right one, as wfdb itself writes it, passes, and none is no fault."""
+    path = write_record(tmp_path, "one", [beats(10, 250)])
+    assert convert(path, tmp_path, SETTINGS)[0]["wrong_checksum"] == ["II"]
+    path.write_text(path.read_text().replace(" 16 0 0 0 0 II", ""))
+    assert "wrong_checksum" not in convert(path, tmp_path, SETTINGS)[0]
+    steps = np.round(beats(10, 250) * 90).astype(int).reshape(-1, 1)
+    for fmt in ("16", "24", "32", "80", "508", "516", "524"):  # those that wfdb writes
+        told = {"d_signal": steps, "fmt": [fmt], "adc_gain": [90.0], "baseline": [0], "write_dir": str(tmp_path)}
+        wfdb.wrsamp(f"f{fmt}", 250, ["mV"], ["II"], **told)
+        good = tmp_path / f"f{fmt}.hea"
+        assert "wrong_checksum" not in convert(good, tmp_path, SETTINGS)[0], fmt
+        (checksum,) = (line.split()[6] for line in good.read_text().splitlines()[1:])
+        good.write_text(good.read_text().replace(f" {checksum} ", f" {int(checksum) + 1} "))
+        assert convert(good, tmp_path, SETTINGS)[0]["wrong_checksum"] == ["II"], fmt
 
 
 def test_reasons(tmp_path):
