@@ -16,7 +16,7 @@ from ecg_train.errors import UserError
 
 DATASET = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Raise when the same input would give other tokens: kept results of an interrupted run are then not used.
-RECIPE = 2
+RECIPE = 3
 
 
 @dataclass
