@@ -39,6 +39,7 @@ class Job:
     spill: Path
     steps: Sources = field(default_factory=dict)
     calibration: Sources = field(default_factory=dict)
+    resumed: frozenset[int] = frozenset()
 
 
 def sources_of(files: list[FileResult]) -> dict[tuple[str, str], Sources]:
@@ -54,7 +55,7 @@ def measure(jobs: list[Job]) -> list[tuple[merge.Steps, dict[str, Any]]]:
     """Return for each run its steps (times left out, they stay here) and its timing in seconds and shares."""
     out = []
     for job in jobs:
-        steps = merge.merge(job.steps, job.warmup, job.spill) if job.steps else merge.Steps()
+        steps = merge.merge(job.steps, job.warmup, job.spill, job.resumed) if job.steps else merge.Steps()
         out.append((replace(steps, times=Series()), timing(job, steps)))
     return out
 

@@ -140,13 +140,17 @@ def open_streams(sources: dict[int, list[list[Extent]]]) -> tuple[list[_Stream],
     return streams, sorted(restarts), superseded
 
 
-def merge(sources: dict[int, list[list[Extent]]], warmup: int | None, spill: Path) -> Steps:
+def merge(
+    sources: dict[int, list[list[Extent]]], warmup: int | None, spill: Path, resumed: frozenset[int] = frozenset()
+) -> Steps:
     """Merge the step rows of a run into `spill` (appended) and sum up its measured window.
 
     The window leaves out `warmup` steps from the first step of the run and from each later start. It is empty
-    when `warmup` is None.
+    when `warmup` is None. `resumed` are first steps of later attempts, as the log tells them: one that went on right
+    after the last step repeats none.
     """
     streams, restarts, superseded = open_streams(sources)
+    restarts = sorted({*restarts, *resumed})
     ranks = sorted(sources)
     out = Steps(ranks=len(ranks), restarts=restarts, superseded=superseded, spill=spill)
     with open(spill, "ab") as file:

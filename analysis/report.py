@@ -120,6 +120,7 @@ def _merge_all(
             drop = drop if isinstance(drop, int) else None
             job = measure.Job(name, run.world, drop, folder / f"merged-{number:06d}")
             job.steps, job.calibration = measure.step_kinds(found, name)
+            job.resumed = frozenset(story.resumed)
             batch.append(job)
         batches.append(batch)
     done = (map if pool is None else pool.map)(measure.measure, batches)

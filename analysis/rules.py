@@ -68,9 +68,8 @@ def step_notes(run: Run) -> list[str]:
     steps, out = run.steps, []
     if steps.restarts:
         where = ", ".join(map(str, steps.restarts[:4]))
-        out.append(
-            f"started again at step {where}: {steps.superseded} earlier rows superseded, the later attempt counts"
-        )
+        again = f": {steps.superseded} earlier rows superseded, the later attempt counts" if steps.superseded else ""
+        out.append(f"started again at step {where}{again}")
     if steps.count:
         if run.timing.get("warmup_steps") is None:
             out.append("no warm-up stated, so nothing is measured: give --warmup")

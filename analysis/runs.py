@@ -50,6 +50,7 @@ class Story:
         self.identities: dict[int, dict[str, Any]] = {}  # by rank, the last that each stated
         self.said: set[str] = set()
         self.complaint = ""
+        self.resumed: set[int] = set()  # first steps of the attempts that went on from a state
 
     def tell(self, file: str, event: Event) -> None:
         value, where = event.value, (file, event.rank)
@@ -68,6 +69,8 @@ class Story:
             self.eval_step = value.get("step") or 0
             loss = value.get("loss")
             self.run.eval_loss = loss if isinstance(loss, int | float) else None
+        elif event.key == "ecg_resume":
+            self.resumed.add((value.get("step") or 0) + 1)
         elif event.key == "ecg_metrics":
             self.run.metrics = value  # every worker holds the whole test
         elif event.key == "ecg_calibration_unavailable":

@@ -26,6 +26,7 @@ EVENTS = frozenset(
         "ecg_eval",
         "ecg_metrics",
         "ecg_calibration_unavailable",
+        "ecg_resume",
         "run_start",
         "run_stop",
         "ecg_end",
@@ -153,4 +154,4 @@ class Metrics(msgspec.Struct):
     per_class: list[ClassFigures] = []
 
 
-TYPED = {"ecg_eval": Ending, "ecg_end": Ending, "ecg_exit": Ending, "ecg_metrics": Metrics}
+TYPED = {"ecg_eval": Ending, "ecg_resume": Ending, "ecg_end": Ending, "ecg_exit": Ending, "ecg_metrics": Metrics}

@@ -25,11 +25,43 @@ check_resume() {
   if [[ -z "${RESUME+given}" ]]; then return; fi
   [[ -d "$RESUME" ]] || die "RESUME=$(shown "$RESUME") is not a folder; give that of a run, \$ECG_RESULTS/runs/<run>"
   RESUME=$(realpath -- "$RESUME")
-  [[ -e "$RESUME/state.safetensors" ]] ||
+  if tail -n 1 "$RESUME/log" 2>/dev/null | grep -q '"key":"ecg_exit","value":{"rc":0,'; then
+    die "RESUME=$(shown "$RESUME"): this run has ended well, there is nothing to go on with"
+  fi
+  [[ -f "$RESUME/state.safetensors" ]] ||
     die "RESUME=$(shown "$RESUME") holds no state; runs keep one with CHECKPOINT_EVERY=n, and with CHECKPOINT=1 when they are asked to stop"
   # shellcheck disable=SC2154 # the caller's lists
   [[ "$REPEAT" == 1 && ${#frameworks[@]} == 1 && ${#sizes[@]} == 1 ]] || die "RESUME goes on with one run; give one FW, one GPUS and no REPEAT"
+  same_run
   export ECG_RESUME=1
+}
+
+# same_run: refuse, before anything is written, a request that is not that of the run in the folder RESUME. The state
+# itself is compared by the workers, in all settings.
+same_run() {
+  local launch name before now
+  launch=$(grep -a -m 1 '"key":"ecg_launch"' "$RESUME/log" 2>/dev/null) ||
+    die "RESUME=$(shown "$RESUME") has no log that says which run it is"
+  before=$(sed -n 's/.*"metadata":{"run":"\([^"]*\)".*/\1/p' <<<"$launch")
+  [[ "$before" == "$(basename "$RESUME")" ]] ||
+    die "RESUME=$(shown "$RESUME") holds the run $(shown "$before"); give the folder that name again"
+  now=$(launch_value 1)
+  for name in framework world mode dataset model scaling batch accumulation seq_len steps precision seed; do
+    before=$(field "$name" "$launch")
+    [[ "$before" == "$(field "$name" "$now")" ]] ||
+      die "RESUME=$(shown "$RESUME") is another run: its $name is $before, this one's $(shown "$(field "$name" "$now")"); ask for the same"
+  done
+}
+
+# field NAME JSON: a text or a number of a launch line.
+field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" <<<"$2"; }
+
+# take_folder DIR: make or enter a run's folder, alone.
+take_folder() {
+  { mkdir -p "$1" && rm -f "$1/stop" "$1"/.pipe.*; } || die "cannot write to $ECG_RESULTS; set ECG_RESULTS to a folder of your own"
+  # Held until the last of the run's processes is gone. Some shared file systems have no locks.
+  exec {folder_lock}>"$1/.lock"
+  flock -n "$folder_lock" || [[ $? != 1 ]] || die "the run in $1 has not ended yet"
 }
 
 # set_launcher LAUNCHER: fill the array `launcher`, what starts GPUS workers on this machine.

@@ -240,7 +240,7 @@ assert last["value"]["rc"] == 0 and 0 <= last["value"]["wall_time"] < 60
 }
 
 @test "RESUME goes on in the folder of a run that left a state, and nowhere else" {
-  local run="$BATS_TEST_TMPDIR/old one" # elsewhere, so that a refusal can be seen to have made no results
+  local run="$BATS_TEST_TMPDIR/of old/pretrain_1" # elsewhere, so that a refusal can be seen to have made no results
   run --separate-stderr bin/run RESUME=/nowhere DRY_RUN=1
   refused "RESUME=/nowhere is not a folder"
   mkdir -p "$run"
@@ -252,5 +252,25 @@ assert last["value"]["rc"] == 0 and 0 <= last["value"]["wall_time"] < 60
   run --separate-stderr bin/run "RESUME=$run" "FW=ddp mpi" DRY_RUN=1
   refused "one run"
   run --separate-stderr bin/run "RESUME=$run" CHECKPOINT_EVERY=5 DRY_RUN=1
-  [[ "$status" == 0 && "$output" == *" --checkpoint-every 5 --resume"* && "$output" == *"--run-id old\\ one "* ]]
+  refused "has no log that says which run it is"
+  launched() { printf ':::MLLOG {"key":"ecg_launch","value":{"framework":"%s","nodes":1,"world":1,"mode":"pretrain","dataset":"mitdb","model":"small","scaling":"strong","batch":16,"accumulation":1,"seq_len":256,"steps":50,"precision":"fp32","seed":1,"repeat":3},"metadata":{"run":"%s","rank":0}}\n' "$@" >"$run/log"; }
+  launched ddp pretrain_2
+  run --separate-stderr bin/run "RESUME=$run" DRY_RUN=1
+  refused "holds the run pretrain_2; give the folder that name again"
+  launched mpi pretrain_1
+  run --separate-stderr bin/run "RESUME=$run" DRY_RUN=1
+  refused "is another run: its framework is mpi, this one's ddp"
+  launched ddp pretrain_1
+  run --separate-stderr bin/run "RESUME=$run" SEED=2 DRY_RUN=1
+  refused "its seed is 1, this one's 2"
+  run --separate-stderr bin/run "RESUME=$run" CHECKPOINT_EVERY=5 DRY_RUN=1
+  [[ "$status" == 0 && "$output" == *" --checkpoint-every 5 --resume"* && "$output" == *"--run-id pretrain_1 "* ]]
+  exec {busy}>"$run/.lock"
+  flock "$busy"
+  run --separate-stderr bin/run "RESUME=$run"
+  [[ "$status" == 2 && "$stderr" == *"has not ended yet" ]]
+  exec {busy}>&-
+  printf ':::MLLOG {"key":"ecg_exit","value":{"rc":0,"wall_time":1}}\n' >>"$run/log"
+  run --separate-stderr bin/run "RESUME=$run" DRY_RUN=1
+  refused "this run has ended well"
 }

@@ -91,6 +91,12 @@ def test_after_a_restart_the_later_attempt_counts_and_warms_up_again(tmp_path, s
     assert (out.restarts, out.superseded) == ([6], 5)
 
 
+def test_an_attempt_that_repeats_no_step_warms_up_again_too(tmp_path, spill):
+    out = merge.merge({0: [spill.put(rows(range(1, 11)))]}, 2, tmp_path / "merged", frozenset({6}))
+    assert merged(tmp_path, out)[:, merge.WINDOW].tolist() == [0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
+    assert (out.restarts, out.superseded) == ([6], 0)
+
+
 def test_steps_beyond_a_restart_are_not_kept(tmp_path, spill):
     """The second attempt went back to step 4 and died at 5: steps 6 to 10 of the first are of a state that is gone."""
     out = merge.merge({0: [spill.put(rows(range(1, 11)), rows([4, 5]))]}, 0, tmp_path / "merged")

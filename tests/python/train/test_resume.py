@@ -45,6 +45,9 @@ def test_stopped_and_resumed_equals_not_stopped(framework: str, data_dir: Path, 
         assert [v[key] for v in outcome.values("tracked_stats")] == [v[key] for v in whole.values("tracked_stats")]
     assert outcome.losses() == pytest.approx(whole.losses(), rel=2e-5)
     assert outcome.values("ecg_eval")[-1]["loss"] == pytest.approx(whole.values("ecg_eval")[-1]["loss"], rel=2e-5)
+    (found,) = build([Source(cut / "rank0.jsonl", "one", "one", True)], tmp_path).runs
+    assert "started again at step 2" in found.notes
+    assert (found.status, found.steps.count, found.steps.superseded) == ("ok", 8, 0)
     one, other = (load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "cut"))
     assert one.keys() == other.keys()
     for name, value in one.items():
