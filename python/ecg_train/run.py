@@ -160,10 +160,13 @@ def given(sources: dict[str, str]) -> dict[str, str]:
     return {name: source for name, source in sources.items() if source != "default"}
 
 
-def finish(code: int) -> None:
-    """End the process with ``code``; after a failure at once, since other threads may wait for dead workers."""
+def finish(code: int, at_once: bool = False) -> None:
+    """End the process with ``code``; after a failure at once, since other threads may wait for dead workers.
+
+    ``at_once``: after a success too, for libraries whose threads do not survive the interpreter's own end.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    if code == 1 and from_environment().size > 1:
+    if (code == 1 or (code == 0 and at_once)) and from_environment().size > 1:
         os._exit(code)
     raise SystemExit(code)

@@ -21,4 +21,5 @@ def run(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    finish(run(sys.argv[1:]))
+    # Seen: a worker that had logged its end was aborted in C++ ("terminate called without an active exception").
+    finish(run(sys.argv[1:]), at_once=True)
