@@ -109,7 +109,8 @@ def _digital(header: Header, path: Path, root: Path, frames: int, channels: list
     ask = {"channels": channels, "physical": False, "smooth_frames": False, "sampto": frames}
     ask["return_res"] = 64 if "61" in fmts else 32 if fmts & set(_WIDE) else 16
     try:
-        # wfdb cannot name the type of big-endian samples, and loses skewed signals of more than one sample per frame.
+        # wfdb cannot name the type of big-endian samples, and where a skewed signal has several samples per frame, it
+        # marks too few of those that it lacks.
         if "61" not in fmts and not any(s.skew for s in header.signals):
             return wfdb.rdrecord(os.fspath(path.with_name(path.name.removesuffix(".hea"))), **ask).e_d_signal
     except MemoryError:

@@ -58,10 +58,11 @@ field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" <<<"$2"; }
 
 # take_folder DIR: make or enter a run's folder, alone.
 take_folder() {
-  { mkdir -p "$1" && rm -f "$1/stop" "$1"/.pipe.*; } || die "cannot write to $ECG_RESULTS; set ECG_RESULTS to a folder of your own"
-  # Held until the last of the run's processes is gone. Some shared file systems have no locks.
-  exec {folder_lock}>"$1/.lock"
+  local refusal="cannot write to $ECG_RESULTS; set ECG_RESULTS to a folder of your own"
+  { mkdir -p "$1" && exec {folder_lock}>"$1/.lock"; } || die "$refusal"
+  # Held until the last of the run's processes is gone. Some shared file systems have no locks: their status is not 1.
   flock -n "$folder_lock" || [[ $? != 1 ]] || die "the run in $1 has not ended yet"
+  rm -f "$1/stop" "$1"/.pipe.* || die "$refusal" # what an attempt that was killed left
 }
 
 # set_launcher LAUNCHER: fill the array `launcher`, what starts GPUS workers on this machine.

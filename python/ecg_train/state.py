@@ -30,6 +30,7 @@ def settings(config: Config, world: World, strategy: str, shards: ShardSet) -> d
         "world": world.size,
         "global_batch": config.global_batch(world.size),
         "dataset_digest": shards.digest,
+        "class_weights": config.class_weights,
     }
 
 

@@ -86,6 +86,7 @@ def test_a_killed_run_goes_on_from_its_last_state(data_dir: Path, tmp_path: Path
         (("--seed", "2"), "seed is 1, this one's 2"),
         (("--learning-rate", "0.02"), "learning_rate is 0.01"),
         (("--steps", "9"), "steps is 8"),
+        (("--class-weights", "none"), "class_weights is 'balanced', this one's 'none'"),
     ],
 )
 def test_another_run_is_not_gone_on_with(change, words, data_dir: Path, tmp_path: Path) -> None:
